@@ -1,0 +1,48 @@
+"""The machine a launch runs on: one kind of GPU, how many, and what is free on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One kind of accelerator as the packaged catalogue or a probe describes it."""
+
+    name: str
+    """The name that the driver prints, e.g. ``NVIDIA H100 80GB HBM3``."""
+    vendor: str
+    """``NVIDIA``, ``AMD``, ``Intel``, ..."""
+    compute_capability: tuple[int, int] | None
+    """CUDA compute capability, None where the notion does not apply."""
+    total_bytes: int
+    """What torch reports as the device's total, the base of vLLM's budget; not the number on the box."""
+    total_low: int
+    """Lowest total seen on this card (newer drivers report less)."""
+    total_high: int
+    basis: str
+    """``measured`` (this machine), ``published`` (logged on such a card) or ``estimated`` (from the nominal size)."""
+    unified: bool = False
+    """The memory is shared with the CPU, so other use of it changes from minute to minute."""
+    id: str = ""
+    """Key in the catalogue, empty when the device is not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that holds memory on a GPU."""
+
+    pid: int
+    name: str
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """``count`` equal devices and what is free on the fullest of them."""
+
+    device: Device
+    count: int = 1
+    free_bytes: int | None = None
+    """Free before the launch, on the device with the least; None when nobody said."""
+    processes: tuple[GpuProcess, ...] = ()

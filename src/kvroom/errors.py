@@ -1,0 +1,48 @@
+"""The exceptions that kvroom raises.
+
+    KvroomError
+    |-- UsageError            the command, flag or argument is wrong
+    |-- ModelError
+    |   |-- UnknownModel      no such model, or it may not be read
+    |   `-- BadConfig         the model's config.json cannot be used
+    |-- DeviceError           the GPU is unknown, ambiguous or absent
+    `-- EngineError           the vLLM version or a combination of flags has no rules here
+
+Each carries what was seen, what is wrong with it and what to do; the CLI prints it as one
+message and exits with 2.
+"""
+
+from __future__ import annotations
+
+
+class KvroomError(Exception):
+    """Base of every error meant for a user: ``str(error)`` is the whole message."""
+
+    def __init__(self, problem: str, cure: str = "") -> None:
+        super().__init__(f"{problem}\n{cure}" if cure else problem)
+        self.problem = problem
+        self.cure = cure
+
+
+class UsageError(KvroomError):
+    """A command line, flag or argument that cannot be understood."""
+
+
+class ModelError(KvroomError):
+    """A model that cannot be read."""
+
+
+class UnknownModel(ModelError):
+    """No such model, or no right or no way to read it."""
+
+
+class BadConfig(ModelError):
+    """A config.json that is damaged, hostile or lacks what the arithmetic needs."""
+
+
+class DeviceError(KvroomError):
+    """A GPU name that is unknown or ambiguous, or no GPU where one is needed."""
+
+
+class EngineError(KvroomError):
+    """A vLLM version, or a combination of flags, that vLLM itself would refuse."""
