@@ -1,0 +1,1 @@
+"""Facts as files, each with its source."""

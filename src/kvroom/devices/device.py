@@ -21,11 +21,13 @@ class Device:
     """Lowest total seen on this card (newer drivers report less)."""
     total_high: int
     basis: str
-    """``measured`` (this machine), ``published`` (logged on such a card) or ``estimated`` (from the nominal size)."""
+    """``measured`` or given, ``published`` (logged on such a card), ``estimated`` (from the nominal size)."""
     unified: bool = False
     """The memory is shared with the CPU, so other use of it changes from minute to minute."""
     id: str = ""
     """Key in the catalogue, empty when the device is not in it."""
+    note: str = ""
+    """What was decided in reading its name or memory, one sentence, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The budget of one launch: entries, pool, verdict."""

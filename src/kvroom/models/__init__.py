@@ -1,0 +1,1 @@
+"""What is served: config.json to layers, weights and caches."""

@@ -7,6 +7,7 @@ the raw mapping.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,7 +81,7 @@ class Fields:
             raise BadConfig(f"{self.where}: '{name}' should be a short text, not {_show(value)}.")
         return value
 
-    def bool(self, *names: str, default: bool = False) -> bool:
+    def bool(self, *names: builtins.str, default: bool = False) -> bool:
         """The first of ``names`` that is present, as true or false."""
         name, value = self._first(names)
         if value is None:
@@ -89,7 +90,7 @@ class Fields:
             raise BadConfig(f"{self.where}: '{name}' should be true or false, not {_show(value)}.")
         return value
 
-    def list(self, *names: str) -> list[Any]:
+    def list(self, *names: builtins.str) -> list[Any]:
         """The first of ``names`` that is present, as a list (empty when none is)."""
         name, value = self._first(names)
         if value is None:
@@ -98,7 +99,7 @@ class Fields:
             raise BadConfig(f"{self.where}: '{name}' should be a list, not {_show(value)}.")
         return value
 
-    def sub(self, *names: str) -> Fields | None:
+    def sub(self, *names: builtins.str) -> Fields | None:
         """The object under the first of ``names`` that is present."""
         name, value = self._first(names)
         return None if value is None else Fields(value, f"{self.where}: {name}")

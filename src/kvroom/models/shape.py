@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class AttentionCache:
     """Tokens that a SLIDING layer looks back, or the chunk of a CHUNKED one."""
     sinks: bool = False
     """The layer has learned attention sinks (gpt-oss), which not every backend supports."""
+    inclusive_window: bool = False
+    """The model's ``window`` leaves out the current token (Cohere 2); newer vLLM releases add it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,20 @@ class MlaCache:
 
 @dataclass(frozen=True, slots=True)
 class IndexerCache:
-    """Keys of a sparse-attention indexer: one uint8 vector a token, scales included."""
+    """Keys of a sparse-attention indexer: one vector a token, scales included."""
 
     head_size: int
     compress_ratio: int = 1
+    dtype: str = "uint8"
+
+
+@dataclass(frozen=True, slots=True)
+class CompressorCache:
+    """float32 states of DeepSeek-V4's compressor, in a sliding window with a block size of its own."""
+
+    head_size: int
+    window: int
+    block_size: int
 
 
 class StateKind(StrEnum):
@@ -97,7 +110,7 @@ class StateCache:
     chunk_size: int | None = None
 
 
-Cache = AttentionCache | MlaCache | IndexerCache | StateCache
+Cache = AttentionCache | MlaCache | IndexerCache | CompressorCache | StateCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,18 +210,24 @@ class ModelShape:
     """What had to be guessed; empty for a known architecture."""
     source: str = ""
     """Where the config came from, for people."""
+    checkpoint_bytes: int | None = None
+    """Bytes of the checkpoint's tensors by its safetensors headers, where they could be read."""
+    checkpoint_bytes_by_dtype: tuple[tuple[str, int], ...] = ()
+    """The same by safetensors dtype (``BF16``, ``F8_E4M3``, ...), where the headers say."""
+    qk_nope_head_size: int = 0
+    """Width of a latent-attention head without its rotary part (0: not latent, or not said)."""
 
-    @property
+    @cached_property
     def is_moe(self) -> bool:
         """Whether any layer has routed experts."""
         return self.experts.routed > 0
 
-    @property
+    @cached_property
     def has_state(self) -> bool:
         """Whether any layer keeps a recurrent state."""
         return any(isinstance(layer.cache, StateCache) for layer in self.caches)
 
-    @property
+    @cached_property
     def is_hybrid(self) -> bool:
         """Whether the model mixes recurrent state with attention."""
         return self.has_state and any(not isinstance(layer.cache, StateCache) for layer in self.caches)

@@ -1,0 +1,1 @@
+"""What to change, priced by the ledger."""

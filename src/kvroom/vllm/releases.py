@@ -31,8 +31,6 @@ def parse_release(text: str) -> Release:
     """
     match = _VERSION.match(text.strip())
     if not match or len(text) > 100:
-        raise UsageError(
-            f"'{text[:60]}' is not a vLLM version.", "Write it as in --vllm 0.28.0 (or v0.28.0)."
-        )
+        raise UsageError(f"'{text[:60]}' is not a vLLM version.", "Write it as in --vllm 0.28.0 (or v0.28.0).")
     major, minor, patch = (int(part or 0) for part in match.groups())
     return Release(major, minor, patch)

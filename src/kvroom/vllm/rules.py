@@ -64,8 +64,7 @@ def _tables() -> dict[str, tuple[Rule, ...]]:
             if name.startswith("_"):
                 continue
             tables[name] = tuple(
-                Rule(name, parse_release(entry["since"]), entry["value"], entry.get("source", ""))
-                for entry in entries
+                Rule(name, parse_release(entry["since"]), entry["value"], entry.get("source", "")) for entry in entries
             )
     return tables
 

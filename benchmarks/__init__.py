@@ -1,0 +1,1 @@
+"""Measurements and the demo; nothing here is part of the installed package."""

@@ -1,0 +1,137 @@
+"""What the commands do once their arguments are read. Loaded only when a command runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvroom.devices.names import parse_memory
+from kvroom.errors import UsageError
+from kvroom.ledger.verdict import Status
+from kvroom.plans.check import check_text, check_words
+from kvroom.plans.make import Request, plan_tokens
+from kvroom.plans.plan import Plan
+
+PIPED_WIDTH = 140
+"""Columns of a table that goes to a file or another program."""
+ENTRIES = ("total", "weights", "activation", "other", "cuda_graphs", "available")
+
+
+def request(
+    gpu: str | None,
+    gpu_memory: str | None,
+    free_memory: str | None,
+    vllm: str | None,
+    assume_quantization: str | None,
+    measured: list[str] | None,
+    measured_with: str | None,
+    offline: bool,
+    without: list[str] | None,
+) -> Request:
+    """The options as one value; UsageError when a measured entry is malformed."""
+    return Request(
+        gpu,
+        gpu_memory,
+        free_memory,
+        vllm,
+        assume_quantization,
+        _measured(measured or []),
+        measured_with,
+        offline,
+        tuple(without or ()),
+    )
+
+
+def _measured(items: list[str]) -> dict[str, int]:
+    entries: dict[str, int] = {}
+    for item in items:
+        name, equals, size = item.partition("=")
+        if not equals or name not in ENTRIES:
+            raise UsageError(
+                f"--measured {item}: not an entry of the ledger with its size.",
+                f"Write NAME=SIZE with a name of {', '.join(ENTRIES)}, e.g. --measured activation=1.42GiB.",
+            )
+        entries[name] = parse_memory(size)
+    return entries
+
+
+def _env(items: list[str] | None) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for item in items or ():
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--env {item}: not NAME=VALUE.")
+        env[name] = value
+    return env
+
+
+def one(args: Sequence[str], env: list[str] | None, asked: Request) -> Plan:
+    """The plan of the arguments of ``kvroom plan``."""
+    if list(args[:2]) == ["vllm", "serve"]:
+        args = args[2:]
+    return plan_tokens(args, _env(env), asked)
+
+
+def many(args: list[str], env: list[str] | None, asked: Request) -> tuple[list[Plan], bool]:
+    """The plans of a command or of files, and whether they came from files."""
+    if not args:
+        raise UsageError("Nothing to check.", "Give files, or a command after `--`: kvroom check -- vllm serve ...")
+    if args[0] != "-" and not Path(args[0]).exists() and len(args) > 1:
+        return check_words(args, _env(env), asked), False
+    plans = [plan for name in args for plan in check_text(_read_file(name), _env(env), asked, name)]
+    return plans, True
+
+
+def _read_file(name: str) -> str:
+    if name == "-":
+        return sys.stdin.read()
+    try:
+        return Path(name).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{name} cannot be read: {error.__class__.__name__}.",
+            "Give a text file with a launch command, or a command after `--`.",
+        ) from None
+
+
+def print_plans(plans: list[Plan], *, as_json: bool, explain: bool, many: bool) -> None:
+    """Print plans as text, or as JSON: one object for a command, a list for files."""
+    if as_json:
+        from kvroom.report.as_json import plan_data
+
+        data = [plan_data(plan) for plan in plans]
+        sys.stdout.write(json.dumps(data if many else data[0], indent=1) + "\n")
+        return
+    from rich.console import Console
+
+    from kvroom.report.as_text import print_plan
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPED_WIDTH)
+    for number, plan in enumerate(plans):
+        if number:
+            console.print()
+        print_plan(plan, console, explain=explain)
+
+
+def exit_code(plans: list[Plan]) -> int:
+    """0 when every launch fits, 1 when one fails, else 3."""
+    statuses = {plan.verdict.status for plan in plans}
+    if Status.FAILS in statuses:
+        return 1
+    return 0 if statuses <= {Status.FITS} else 3
+
+
+def print_rule(code: str | None) -> None:
+    """Print one finding's explanation, or the list of all."""
+    from kvroom.findings.catalogue import all_rules, rule
+
+    if code is None:
+        for item in all_rules():
+            sys.stdout.write(f"{item.code}  {item.name}: {item.summary}\n")
+        return
+    item = rule(code)
+    sys.stdout.write(f"# {item.code} {item.name}\n\n{item.explanation.strip()}\n")

@@ -1,0 +1,1 @@
+"""Findings about a launch's settings (codes KVR1xx), one module each; the catalogue lists them."""

@@ -1,0 +1,48 @@
+"""What the findings about settings share: evidence from arguments, and the room outside the budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvroom.findings.finding import Evidence
+from kvroom.ledger.verdict import Status
+from kvroom.units import GIB
+
+if TYPE_CHECKING:
+    from kvroom.ledger.predict import Prediction
+
+CONTEXT_BYTES = GIB // 2
+"""A CUDA context takes 0.3 to 0.6 GiB of an otherwise idle card before vLLM's first snapshot."""
+
+
+def flag(name: str, value: object = None) -> Evidence:
+    """The option ``name`` (vLLM's argument name) with its value as evidence.
+
+    >>> flag("max_model_len", 32000).text
+    '--max-model-len 32000'
+    """
+    option = "--" + name.replace("_", "-")
+    return Evidence(option if value is None else f"{option} {_text(value)}")
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def free_bytes(prediction: Prediction) -> int:
+    """Bytes free on the card before vLLM takes its share: as said, else the total less a CUDA context."""
+    machine = prediction.setup.machine
+    if machine.free_bytes is not None:
+        return machine.free_bytes
+    return machine.device.total_bytes - CONTEXT_BYTES
+
+
+def refused(prediction: Prediction) -> bool:
+    """Whether vLLM stops at its configuration, before it touches the card."""
+    return prediction.settings is None and prediction.verdict.status is Status.FAILS
+
+
+def world_size(prediction: Prediction) -> int:
+    """GPUs that the launch takes over all its data-parallel replicas."""
+    args = prediction.setup.args
+    return args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size

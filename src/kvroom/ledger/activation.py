@@ -1,0 +1,186 @@
+"""The activation peak of the profile run: the largest of its phases, in bytes per GPU.
+
+vLLM runs one forward pass with ``max_num_batched_tokens`` dummy tokens and samples for
+``min(max_num_seqs, max_num_batched_tokens)`` dummy requests (v1/worker/gpu_model_runner.py:
+profile_run). What peaks is the sampler, the widest layer, or the vision encoder, whichever is
+largest; buffers that stay alive between phases are added. Fitted terms are rules.
+"""
+
+from __future__ import annotations
+
+from kvroom.devices.device import Device
+from kvroom.ledger.entries import Basis, Entry
+from kvroom.ledger.estimate import ZERO, Estimate, from_rule, mebibytes, scaled
+from kvroom.models.shape import ModelShape
+from kvroom.units import MIB, cdiv, show_bytes
+from kvroom.vllm.args import EngineArgs
+from kvroom.vllm.settings import Settings
+
+_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_ENCODER_TOKENS = 16384
+"""Language tokens of the largest image where the processor scales freely (Qwen-VL's default max_pixels)."""
+
+
+def activation_peak(
+    shape: ModelShape,
+    args: EngineArgs,
+    settings: Settings,
+    device: Device,
+    *,
+    first_stage: bool = True,
+    last_stage: bool = True,
+) -> Entry:
+    """The activation entry of one pipeline stage, with the phase that decides it in ``why``.
+
+    The sampler runs on the last stage only, the vision encoder on the first.
+    """
+    phases: list[tuple[str, Estimate]] = []
+    kept = moe_workspace(shape, args, settings)
+    forward = forward_peak(shape, args, settings)
+    phases.append((_forward_words(shape, settings), forward.plus(kept)))
+    if last_stage and not settings.is_pooling:
+        phases.append((_sampler_words(shape, settings), sampler_peak(shape, args, settings).plus(kept)))
+    if first_stage and shape.vision is not None and not _skips_encoder(args):
+        phases.append(("the vision encoder, profiled with its largest item", encoder_peak(shape, args, settings)))
+    peak = ZERO
+    for _, estimate in phases:
+        peak = peak.at_least(estimate)
+    peak = peak.plus(mebibytes(settings.rules["profile_extra_mib"])).plus(_cublas(device, settings))
+    if shape.assumptions:
+        peak = Estimate(peak.low * 0.6, peak.expected, peak.high * 1.6)
+    words = max(phases, key=lambda phase: phase[1].expected)[0]
+    return Entry(
+        "activation",
+        int(peak.low),
+        int(peak.expected),
+        int(peak.high),
+        Basis.ESTIMATED,
+        f"peak of the profile run: {words}",
+        _sampler_rule_source(settings) if "sampler" in words else "gpu_model_runner.py: profile_run",
+    )
+
+
+def _cublas(device: Device, settings: Settings) -> Estimate:
+    """The cuBLAS workspace, which torch takes through its own allocator."""
+    sizes = settings.rules["cublas_workspace_mib"]
+    major = (device.compute_capability or (0, 0))[0]
+    n_bytes = (sizes["hopper"] if major >= 9 else sizes["other"]) * MIB
+    return Estimate(n_bytes, n_bytes, n_bytes)
+
+
+def sampled_rows(settings: Settings) -> int:
+    """Rows of logits in the profile run: dummy requests, and drafts where it speculates."""
+    return min(settings.max_num_seqs, settings.max_num_batched_tokens)
+
+
+def sampler_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
+    """Bytes alive while sampling: rows x vocabulary x a fitted factor of the release and sampler."""
+    rule = settings.rules[_sampler_rule(args, settings)]
+    per_logit = from_rule(rule, sampled_rows(settings) * shape.vocab_size)
+    hidden = rule["hidden"] * settings.max_num_batched_tokens * shape.hidden_size * _BYTES.get(settings.dtype, 2)
+    per_logit = per_logit.plus(Estimate(hidden, hidden, hidden))
+    if settings.speculative_tokens:
+        # Draft probabilities are one more float32 row for each request.
+        per_logit = per_logit.plus(
+            Estimate(0.0, 0.0, 4.0 * sampled_rows(settings) * shape.vocab_size * settings.speculative_tokens)
+        )
+    return per_logit
+
+
+def _sampler_rule(args: EngineArgs, settings: Settings) -> str:
+    if settings.model_runner == "V2":
+        return "sampler_bytes_per_logit_v2"
+    if args.env.get("VLLM_USE_FLASHINFER_SAMPLER") == "1":
+        return "sampler_bytes_per_logit_flashinfer"
+    return "sampler_bytes_per_logit"
+
+
+def _sampler_rule_source(settings: Settings) -> str:
+    name = "sampler_bytes_per_logit_v2" if settings.model_runner == "V2" else "sampler_bytes_per_logit"
+    return settings.rules.rule(name).source
+
+
+def forward_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
+    """Bytes alive in the widest layer of the forward pass, without persistent MoE workspaces."""
+    tokens = settings.max_num_batched_tokens
+    tp = args.tensor_parallel_size
+    size = _BYTES.get(settings.dtype, 2)
+    hidden = tokens * shape.hidden_size * size
+    resid = 4 * hidden
+    widest = 0
+    if shape.heads:
+        q = shape.heads * shape.head_size
+        kv = 2 * shape.kv_heads * shape.head_size
+        widest = tokens * (cdiv(q + kv, tp) + cdiv(q, tp)) * size
+    if shape.mla is not None:
+        # Up-projected queries, keys and values of every head (v1/attention/backends/mla/common.py).
+        head = shape.v_head_size * 2 + (shape.head_size or shape.v_head_size)
+        context = min(max(8 * settings.max_model_len, 4 * settings.max_num_seqs * 16), 65536)
+        widest = tokens * cdiv(shape.heads, tp) * head * size
+        widest += context * (shape.mla.kv_lora_rank + shape.mla.rope_size) * size
+        widest += context * cdiv(shape.heads, tp) * 2 * shape.v_head_size * size
+    widest = max(widest, tokens * 3 * cdiv(shape.intermediate_size, tp) * size)
+    if shape.is_moe and settings.rules["moe_workspace"] == "temporary":
+        widest = max(widest, int(_moe_bytes(shape, args, settings)))
+    router = tokens * shape.experts.routed * 8
+    spread = (0.85, 1.35) if not (shape.is_moe or shape.mla or shape.has_state) else (0.6, 2.0)
+    return scaled(resid + widest + router, *spread)
+
+
+def moe_workspace(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
+    """Bytes of the fused-experts workspaces that stay allocated through the profile run."""
+    if not shape.is_moe or settings.rules["moe_workspace"] != "persistent":
+        return ZERO
+    return scaled(_moe_bytes(shape, args, settings), 0.5, 1.6)
+
+
+def _moe_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> float:
+    experts = shape.experts
+    chunk = settings.rules["moe_chunk_tokens"]
+    tokens = min(settings.max_num_batched_tokens, chunk or settings.max_num_batched_tokens)
+    rows = tokens * experts.per_token
+    inner = experts.intermediate_size
+    if not args.enable_expert_parallel:
+        inner = cdiv(inner, args.tensor_parallel_size)
+    size = _BYTES.get(settings.dtype, 2)
+    return float(rows * (max(2 * inner, shape.hidden_size) + max(inner, shape.hidden_size)) * size)
+
+
+def encoder_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
+    """Bytes alive in the vision tower for one batch of the largest items that fill the token budget."""
+    tower = shape.vision
+    assert tower is not None
+    item = tower.tokens_per_item or _ENCODER_TOKENS
+    budget = max(settings.max_num_batched_tokens, item)
+    side = tower.image_size // tower.patch_size if tower.image_size and tower.patch_size else 0
+    patches_per_token = max(side * side / item if side else 0.0, tower.spatial_merge_size**2, 1.0)
+    patches = budget * patches_per_token
+    tp = args.tensor_parallel_size
+    per_patch = 3 * tower.hidden_size / tp + 3 * tower.hidden_size + 8 * tower.hidden_size / tp
+    outputs = budget * shape.hidden_size * 2
+    return scaled(patches * per_patch * 2, 0.5, 2.6).plus(scaled(outputs, 0.5, 1.5))
+
+
+def _skips_encoder(args: EngineArgs) -> bool:
+    if args.language_model_only or args.skip_mm_profiling:
+        return True
+    limits = args.limit_mm_per_prompt or {}
+    return bool(limits) and all(_limit(value) == 0 for value in limits.values())
+
+
+def _limit(value: object) -> object:
+    return value.get("count", 1) if isinstance(value, dict) else value
+
+
+def _sampler_words(shape: ModelShape, settings: Settings) -> str:
+    rows = sampled_rows(settings)
+    one = show_bytes(rows * shape.vocab_size * 4)
+    return (
+        f"the sampler, {rows} sequences (max_num_seqs) x {shape.vocab_size:,} vocabulary entries, "
+        f"{one} for each float32 copy"
+    )
+
+
+def _forward_words(shape: ModelShape, settings: Settings) -> str:
+    part = "experts" if shape.is_moe else "feed-forward layer"
+    return f"the forward pass, {settings.max_num_batched_tokens:,} tokens (max_num_batched_tokens) in the {part}"

@@ -1,0 +1,89 @@
+"""The start-up lines that vLLM will print for a prediction, in its own words and order.
+
+What no prediction can know (durations, dates, process ids) is written as ``<seconds>`` or left out.
+"""
+
+from __future__ import annotations
+
+from kvroom.ledger.overhead import counts_graphs, graph_memory
+from kvroom.ledger.predict import Prediction
+from kvroom.units import GIB
+from kvroom.vllm.messages import gib_in_log
+
+
+def predicted_log(prediction: Prediction) -> tuple[str, ...]:
+    """The memory lines of this launch up to success or the error that ends it."""
+    settings, rules = prediction.settings, prediction.rules
+    verdict = prediction.verdict
+    failure = f"ValueError: {verdict.message}" if verdict.message else None
+    if settings is None:
+        return (failure,) if failure else ()
+    lines = [
+        _fill(rules["max_model_len_line"], max_model_len=str(settings.max_model_len)),
+        _fill(rules["chunked_prefill_line"], tokens=str(settings.max_num_batched_tokens))
+        if settings.enable_chunked_prefill
+        else "",
+    ]
+    stages = _reached(prediction)
+    if "weight_load" in stages and prediction.backend is not None:
+        lines.append(prediction.backend.log_line)
+    if "profile" in stages:
+        lines.append(_weights_line(prediction))
+    if "kv_sizing" in stages:
+        lines += _sizing_lines(prediction)
+    if "kv_alloc" in stages and prediction.pool is not None:
+        lines += prediction.pool.notes
+    if failure and "serving" not in stages:
+        if prediction.pool is not None and verdict.stage == "kv_sizing":
+            lines += prediction.pool.notes
+        lines.append(_raised(prediction, failure))
+    return tuple(line for line in lines if line)
+
+
+_ORDER = ("config", "device_memory_check", "weight_load", "profile", "kv_sizing", "kv_alloc", "serving")
+
+
+def _reached(prediction: Prediction) -> tuple[str, ...]:
+    """The stages that are begun when every part is as expected."""
+    verdict = prediction.verdict
+    pool = prediction.pool
+    if verdict.stage is None or (verdict.status == "tight" and pool is not None and pool.fits):
+        return _ORDER
+    stop = verdict.stage if verdict.stage in _ORDER else "weight_load"
+    return _ORDER[: _ORDER.index(stop) + 1]
+
+
+def _fill(template: str, **values: str) -> str:
+    return template.format(**values) if template else ""
+
+
+def _weights_line(prediction: Prediction) -> str:
+    ledger, rules = prediction.ledger, prediction.rules
+    assert ledger is not None
+    weights = ledger.weights.expected
+    return _fill(rules["weights_line"], gib=gib_in_log(weights, rules), gib4=f"{weights / GIB:.4f}")
+
+
+def _sizing_lines(prediction: Prediction) -> list[str]:
+    ledger, settings, rules = prediction.ledger, prediction.settings, prediction.rules
+    assert ledger is not None
+    assert settings is not None
+    setup = prediction.setup
+    fixed = setup.args.kv_cache_memory_bytes
+    if fixed is not None:
+        return [_fill(rules["reserved_line"], gib2=gib_in_log(fixed, rules))]
+    lines = []
+    if settings.capture_sizes and settings.engine == "V1":
+        counted = counts_graphs(setup.args, settings)
+        measured = settings.model_runner != "V2" or rules["cudagraph_estimate_v2_runner"]
+        graphs = ledger.cuda_graphs.expected if counted else graph_memory(setup.shape, setup.args, settings).expected
+        if measured:
+            lines.append(_fill(rules["graph_estimate_line"], gib2=f"{graphs / GIB:.2f}"))
+    lines.append(_fill(rules["available_line"], gib=gib_in_log(ledger.available.expected, rules)))
+    return lines
+
+
+def _raised(prediction: Prediction, failure: str) -> str:
+    if prediction.verdict.stage in {"weight_load", "profile", "kv_alloc"} and "out of memory" in failure:
+        return failure.replace("ValueError", "torch.OutOfMemoryError", 1)
+    return failure

@@ -1,0 +1,89 @@
+"""What leaves the budget beside weights and activations: non-torch memory, workspaces, CUDA graphs."""
+
+from __future__ import annotations
+
+from kvroom.devices.device import Device
+from kvroom.ledger.entries import Basis, Entry, exact
+from kvroom.ledger.estimate import Estimate, gibibytes, scaled
+from kvroom.models.shape import ModelShape
+from kvroom.units import MIB, show_bytes
+from kvroom.vllm.args import EngineArgs
+from kvroom.vllm.settings import Settings
+
+_PIECEWISE = 7.0 * MIB
+_FULL = 7.0 * MIB
+"""Bytes a captured graph, fitted: 51 piecewise and 35 full graphs of an 8B model log 0.73 GiB."""
+
+
+def non_torch(device: Device, args: EngineArgs, settings: Settings) -> Entry:
+    """The ``other`` entry: CUDA modules, NCCL and all-reduce buffers."""
+    rules = settings.rules
+    world = args.tensor_parallel_size * args.pipeline_parallel_size
+    if world > 1:
+        table = rules["non_torch_gib_parallel"]
+        row = table["2"] if world <= 2 else table["4"] if world <= 4 else table["8"]
+        estimate = gibibytes(*row)
+        words = f"NCCL and all-reduce buffers of {world} GPUs, CUDA modules"
+        source = rules.rule("non_torch_gib_parallel").source
+    else:
+        rule = rules["non_torch_gib_one_gpu"]
+        extra = rules["non_torch_gib_hopper_extra"] if (device.compute_capability or (0, 0)) >= (9, 0) else 0
+        estimate = gibibytes(rule["low"], rule["expected"] + extra, rule["high"] + extra)
+        words = "CUDA modules and cuBLAS workspaces"
+        source = rules.rule("non_torch_gib_one_gpu").source
+    if device.vendor == "AMD":
+        estimate = estimate.plus(gibibytes(*rules["non_torch_gib_amd_extra"]))
+    if device.unified:
+        # Whatever else uses the shared memory while vLLM profiles is charged to it.
+        estimate = estimate.plus(gibibytes(0.0, 3.0, 12.0))
+        words += "; other use of the unified memory during profiling"
+    return Entry("other", int(estimate.low), int(estimate.expected), int(estimate.high), Basis.ESTIMATED, words, source)
+
+
+def counts_graphs(args: EngineArgs, settings: Settings) -> bool:
+    """Whether this launch subtracts an estimate of its CUDA graphs from the budget."""
+    mode = settings.rules["cudagraph_estimate"]
+    switch = args.env.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS")
+    on = switch not in {"0", "false", "False"} if mode == "default" else switch in {"1", "true", "True"}
+    if mode == "none" or not on or not settings.capture_sizes:
+        return False
+    return settings.model_runner != "V2" or bool(settings.rules["cudagraph_estimate_v2_runner"])
+
+
+def graph_memory(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
+    """Bytes of the captured graphs as the release's estimator would extrapolate them."""
+    sizes = settings.capture_sizes
+    if not sizes:
+        return Estimate(0.0, 0.0, 0.0)
+    widest_decode = settings.max_num_seqs * (1 + settings.speculative_tokens)
+    full = sum(1 for size in sizes if size <= widest_decode) if "FULL" in settings.cudagraph_mode else 0
+    piecewise = len(sizes) if settings.cudagraph_mode != "FULL" else 0
+    depth = (max(shape.layers, 1) / args.pipeline_parallel_size / 36) ** 0.5
+    spread = (0.3, 3.5) if shape.is_moe or shape.has_state else (0.4, 2.2)
+    return scaled((piecewise * _PIECEWISE + full * _FULL) * depth, *spread)
+
+
+def cuda_graphs(shape: ModelShape, args: EngineArgs, settings: Settings) -> Entry:
+    """The ``cuda_graphs`` entry: what is subtracted from the budget, zero where the release does not."""
+    rule = settings.rules.rule("cudagraph_estimate")
+    if not settings.capture_sizes:
+        return exact("cuda_graphs", 0, Basis.COMPUTED, "no graphs are captured (eager)", rule.source)
+    if not counts_graphs(args, settings):
+        return exact(
+            "cuda_graphs",
+            0,
+            Basis.COMPUTED,
+            f"not in the budget here: about {show_bytes(graph_memory(shape, args, settings).expected)} is taken "
+            "after the KV cache, outside it",
+            rule.source,
+        )
+    estimate = graph_memory(shape, args, settings)
+    return Entry(
+        "cuda_graphs",
+        int(estimate.low),
+        int(estimate.expected),
+        int(estimate.high),
+        Basis.ESTIMATED,
+        f"vLLM's own estimate for {len(settings.capture_sizes)} capture sizes up to {max(settings.capture_sizes)}",
+        rule.source,
+    )

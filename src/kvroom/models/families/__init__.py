@@ -1,0 +1,1 @@
+"""One module a family of architectures: config fields -> the caches of each layer, as vLLM publishes them."""

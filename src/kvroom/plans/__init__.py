@@ -1,0 +1,1 @@
+"""One launch with its prediction, remedies and findings."""

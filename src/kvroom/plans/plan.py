@@ -1,0 +1,60 @@
+"""A plan: the prediction of one launch with its remedies, findings and the command to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from kvroom.findings.finding import Finding
+from kvroom.findings.launch import findings_of
+from kvroom.ledger.log import predicted_log
+from kvroom.ledger.predict import Prediction
+from kvroom.ledger.verdict import Status, Verdict
+from kvroom.remedies.advise import Advice, advise
+from kvroom.remedies.blame import left_out
+from kvroom.vllm.render import render_command
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What vLLM will do with one launch, and what to change. Remedies are worked out when asked for."""
+
+    prediction: Prediction
+    tokens: tuple[str, ...] = ()
+    """The words after ``vllm serve`` as they were given."""
+    notes: tuple[str, ...] = ()
+    """What was assumed on the way here: the release, the card, the model's source."""
+    source: str | None = None
+    """The file the launch was read from, None for one given directly."""
+    line: int | None = None
+
+    @cached_property
+    def advice(self) -> Advice:
+        """What to change, cheapest first."""
+        return advise(self.prediction)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The prediction's verdict with what vLLM's message leaves out."""
+        verdict = self.prediction.verdict
+        if verdict.status is Status.FITS:
+            return verdict
+        return replace(verdict, left_out=left_out(self.prediction, self.advice))
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Contradictions, dead advice and dangers in the flags."""
+        return findings_of(self.prediction)
+
+    @cached_property
+    def command(self) -> tuple[str, ...]:
+        """The command to run: as given where it fits, else with the changes that make it start."""
+        changes = dict(self.advice.combined)
+        release = self.prediction.setup.release
+        words = render_command(self.tokens, release=release, set_flags=changes) if changes else self.tokens
+        return ("vllm", "serve", *words)
+
+    @cached_property
+    def predicted_log(self) -> tuple[str, ...]:
+        """The start-up lines that this release will print."""
+        return predicted_log(self.prediction)

@@ -1,0 +1,187 @@
+"""A plan as text for a terminal: the verdict first, then the ledger, the pool and what to change.
+
+Colour and bars appear on a terminal only; piped output is plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from kvroom.ledger.entries import Entry, Ledger
+from kvroom.ledger.predict import Prediction
+from kvroom.ledger.verdict import Status
+from kvroom.plans.plan import Plan
+from kvroom.remedies.remedy import Remedy
+from kvroom.report.command import show_command
+from kvroom.units import GIB, show_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_COLOUR = {Status.FITS: "green", Status.TIGHT: "yellow", Status.FAILS: "red", Status.UNKNOWN: "magenta"}
+_PART_COLOUR = {
+    "weights": "blue",
+    "activation": "yellow",
+    "other": "magenta",
+    "cuda_graphs": "cyan",
+    "available": "green",
+}
+
+
+def print_plan(plan: Plan, console: Console, *, explain: bool = False) -> None:
+    """Print ``plan``; with ``explain`` every entry's rule and source as well."""
+    for part in _parts(plan, console, explain):
+        console.print(part, soft_wrap=not isinstance(part, Table))
+
+
+def _parts(plan: Plan, console: Console, explain: bool) -> Iterator[RenderableType]:
+    yield from _heading(plan)
+    ledger = plan.prediction.ledger
+    if ledger is not None:
+        if console.is_terminal:
+            yield _bar(ledger, min(console.width, 100) - 4)
+        yield _ledger_table(ledger, plan.prediction.setup.machine.device.total_bytes, explain)
+    yield from _pool(plan)
+    yield from _remedies(plan)
+    yield from _findings(plan)
+    if plan.predicted_log:
+        yield Text("\nvLLM will print", style="bold")
+        for line in plan.predicted_log:
+            yield Text(f"  {line}")
+    yield Text("\nCommand", style="bold")
+    yield Text(f"  {show_command(plan.command)}")
+    if plan.notes or explain:
+        yield Text("")
+    for note in plan.notes:
+        yield Text(f"note: {note}", style="dim")
+    if explain:
+        yield from _rules(plan)
+
+
+def _heading(plan: Plan) -> Iterator[RenderableType]:
+    setup = plan.prediction.setup
+    machine = setup.machine
+    if plan.source is not None:
+        yield Text(f"{plan.source}:{plan.line or 1}", style="dim")
+    where = f"{machine.count} x {machine.device.name}"
+    yield Text(f"{setup.args.model} on {where}, vLLM {setup.release}", style="bold")
+    verdict = plan.verdict
+    at = f" at stage {verdict.stage}" if verdict.stage else ""
+    words = {
+        Status.FITS: "it starts",
+        Status.TIGHT: f"inside the uncertainty: it may fail{at}",
+        Status.FAILS: f"it does not start: fails{at}",
+        Status.UNKNOWN: "cannot be told",
+    }[verdict.status]
+    yield Text.from_markup(f"[bold {_COLOUR[verdict.status]}]{verdict.status.upper()}[/]  {escape(words)}")
+    if verdict.message:
+        yield Text(f"  {verdict.message}")
+    if verdict.left_out:
+        yield Text(f"  {verdict.left_out}")
+
+
+def _bar(ledger: Ledger, width: int) -> Text:
+    """The budget as a bar of blocks, one colour a part."""
+    bar = Text("  ")
+    whole = max(ledger.requested.expected, 1)
+    for entry in ledger:
+        if entry.name == "requested":
+            continue
+        cells = max(0, round(entry.expected / whole * width))
+        bar.append("\u2588" * cells, style=_PART_COLOUR[entry.name])
+    return bar
+
+
+def _ledger_table(ledger: Ledger, total: int, explain: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("GiB per GPU")
+    for name in ("low", "expected", "high"):
+        table.add_column(name, justify="right")
+    table.add_column("basis")
+    table.add_column("why", overflow="fold")
+    table.add_row("device total", "", f"{total / GIB:.2f}", "", "", "")
+    for entry in ledger:
+        sign = "" if entry.name in {"requested", "available"} else "- "
+        style = "bold" if entry.name == "available" else ""
+        why = f"{entry.why} [{entry.source}]" if explain and entry.source else entry.why
+        table.add_row(sign + entry.name, *_figures(entry), str(entry.basis), Text(why), style=style)
+    return table
+
+
+def _figures(entry: Entry) -> tuple[str, str, str]:
+    return tuple(f"{value / GIB:.2f}" for value in (entry.low, entry.expected, entry.high))  # type: ignore[return-value]
+
+
+def _pool(plan: Plan) -> Iterator[RenderableType]:
+    pool, layout = plan.prediction.pool, plan.prediction.layout
+    if pool is None or layout is None:
+        return
+    yield Text("\nKV pool", style="bold")
+    groups = ", ".join(f"{len(group.layers)} {group.spec.kind}" for group in layout.groups)
+    yield Text(
+        f"  {pool.num_blocks:,} blocks of {layout.block_size} tokens, {show_bytes(layout.bytes_per_block)} each"
+        f" ({groups} layers)"
+    )
+    yield Text(
+        f"  {pool.tokens:,} tokens; {pool.max_concurrency:.2f} requests of {pool.max_model_len:,} tokens at once"
+    )
+    yield Text(
+        f"  one such request needs {show_bytes(pool.needed_bytes)}; longest context {pool.longest_context:,} tokens"
+    )
+    settings = plan.prediction.settings
+    if pool.fits and settings is not None and 0 < pool.max_concurrency < min(2, settings.max_num_seqs):
+        yield Text(
+            "  Concurrency is short, not the room for one request: two full-length requests do not fit at once.",
+            style="yellow",
+        )
+
+
+def _remedies(plan: Plan) -> Iterator[RenderableType]:
+    advice = plan.advice
+    if advice.remedies:
+        yield Text("\nWhat to change, cheapest first", style="bold")
+    for number, remedy in enumerate(advice.remedies, 1):
+        yield Text(f"  {number}. {_remedy_line(remedy)}")
+        yield Text(f"     {remedy.why}; price: {remedy.price}", style="dim")
+    if advice.after is not None and len(advice.combined) > 1:
+        yield Text(f"  together: {_room(advice.after)}")
+    for item in advice.impossible:
+        yield Text(f"  no help: {item.name}: {item.reason}", style="dim")
+
+
+def _remedy_line(remedy: Remedy) -> str:
+    change = show_command(remedy.flags) if remedy.flags else remedy.name or remedy.why
+    return f"{change}  ->  {_room(remedy.after)}"
+
+
+def _room(after: Prediction) -> str:
+    pool = after.pool
+    room = f", {pool.tokens:,} tokens, {pool.max_concurrency:.2f} requests" if pool and pool.fits else ""
+    return f"{after.verdict.status}{room}"
+
+
+def _findings(plan: Plan) -> Iterator[RenderableType]:
+    if plan.findings:
+        yield Text("\nFindings", style="bold")
+    for finding in plan.findings:
+        yield Text(f"  {finding.severity} {finding.code} {finding.name}: {finding.title}")
+        for advice in finding.advice:
+            yield Text(f"     {advice}", style="dim")
+
+
+def _rules(plan: Plan) -> Iterator[RenderableType]:
+    prediction = plan.prediction
+    yield Text("Rules", style="bold")
+    for entry in prediction.ledger or ():
+        if entry.source:
+            yield Text(f"  {entry.name}: {entry.source}", style="dim")
+    if prediction.settings is not None:
+        for note in prediction.settings.notes:
+            yield Text(f"  {note}", style="dim")
+    if prediction.backend is not None:
+        yield Text(f"  attention backend {prediction.backend.name}: {prediction.backend.how}", style="dim")
