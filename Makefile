@@ -20,6 +20,7 @@ engine: $(VENV)/.dev  ## Compare with real vLLM (downloads about 700 MB, 4 GB on
 	KVROOM_ENGINE_DIR=$(ENGINE_DIR) $(BIN)/python -m pytest -m engine tests/engine
 
 benchmark: $(VENV)/.dev  ## Start-up time, memory, plans a second.
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m benchmarks.speed
 
 $(BIN)/python:
@@ -28,6 +29,7 @@ $(BIN)/python:
 
 $(VENV)/.product: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

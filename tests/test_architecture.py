@@ -60,7 +60,7 @@ def _loaded(statement: str) -> set[str]:
 
 
 def test_importing_kvroom_loads_nothing_heavy() -> None:
-    assert not {"torch", "transformers", "rich", "yaml", "typer", "huggingface_hub", "httpx"} & _loaded("import kvroom")
+    assert not {"torch", "transformers", "rich", "yaml", "click", "huggingface_hub", "httpx"} & _loaded("import kvroom")
 
 
 def test_planning_needs_no_network_client_and_no_rich() -> None:

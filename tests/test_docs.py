@@ -21,6 +21,13 @@ def test_the_flags_page_is_fresh() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_output_shown_is_what_the_command_prints(page: Path) -> None:
+    filled = runpy.run_path(str(ROOT / "scripts" / "examples.py"))["filled"]
+    text = page.read_text("utf-8")
+    assert text == filled(text), "run: python scripts/examples.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target

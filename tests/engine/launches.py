@@ -23,11 +23,12 @@ from kvroom.models.shape import (
 )
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.kv.blocks import kernel_sizes
-from kvroom.vllm.kv.formats import sparse_format
+from kvroom.vllm.kv.formats import sparse_format, storage_dtype
 from kvroom.vllm.kv.layout import KvLayout, layout_of
 from kvroom.vllm.kv.state_shapes import state_dtypes, state_shapes
 from kvroom.vllm.parallel import stage_layers
-from kvroom.vllm.rules import Rules
+from kvroom.vllm.releases import Release
+from kvroom.vllm.rules import OLDEST, Rules
 from kvroom.vllm.settings import Settings
 
 HEAD_SIZES = (32, 64, 80, 96, 128, 256)
@@ -56,6 +57,8 @@ STATES = {
     StateKind.SHORT_CONV: "short_conv_state_shape",
     StateKind.LINEAR: "linear_attention_state_shape",
 }
+
+STATES_SINCE = {StateKind.KDA: Release(0, 11, 1)}
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,14 @@ class Launch:
 
     def _state(self, cache: StateCache) -> dict[str, Any]:
         rules, args = self.settings.rules, self.args
+        dtype = self.settings.dtype
+        if rules["kv_state_dtype_of_cache"]:
+            dtype = storage_dtype(self.settings.kv_cache_dtype, dtype)
         dtypes = state_dtypes(
             cache,
             conv=args.mamba_cache_dtype,
             recurrent=args.mamba_ssm_cache_dtype,
-            dtype=self.settings.dtype,
+            dtype=dtype,
             architecture="",
             rules=rules,
         )
@@ -180,7 +186,7 @@ def launches(draw: st.DrawFn, rules: Rules) -> Launch:
     """A launch that the release of ``rules`` might be asked for."""
     family = draw(st.sampled_from([name for name in FAMILIES if _known(name, rules)]))
     tp = draw(st.sampled_from((1, 2, 4, 8)))
-    shape = draw(_shapes(family, tp))
+    shape = draw(_shapes(family, tp, rules.release))
     stages = draw(st.sampled_from((1, 1, 1, 2, 3))) if shape.layers >= 12 else 1
     if family in ("drafted", "encoder_decoder") or rules["kv_groups_per_worker"]:
         stages = 1
@@ -273,7 +279,7 @@ def _settings(draw: st.DrawFn, family: str, rules: Rules) -> Settings:
 
 
 @st.composite
-def _shapes(draw: st.DrawFn, family: str, tp: int) -> ModelShape:
+def _shapes(draw: st.DrawFn, family: str, tp: int, release: Release) -> ModelShape:
     count = draw(st.integers(1, 40))
     heads = draw(st.sampled_from((1, 2, 4, 8, 16, 20)))
     size = draw(st.sampled_from(HEAD_SIZES))
@@ -307,7 +313,7 @@ def _shapes(draw: st.DrawFn, family: str, tp: int) -> ModelShape:
     elif family == "latent":
         caches = [latent] * count
     elif family in ("hybrid", "latent_hybrid", "states"):
-        state = draw(_states(tp))
+        state = draw(_states(tp, release))
         attention = latent if family == "latent_hybrid" else full
         caches = [attention if (i + 1) % every == 0 and family != "states" else state for i in range(count)]
     layers = [CacheLayer(i, cache) for i, cache in enumerate(caches)]
@@ -333,8 +339,8 @@ def _shapes(draw: st.DrawFn, family: str, tp: int) -> ModelShape:
 
 
 @st.composite
-def _states(draw: st.DrawFn, tp: int) -> StateCache:
-    kind = draw(st.sampled_from(list(STATES)))
+def _states(draw: st.DrawFn, tp: int, release: Release) -> StateCache:
+    kind = draw(st.sampled_from([kind for kind in STATES if release >= STATES_SINCE.get(kind, OLDEST)]))
     heads = tp * draw(st.sampled_from((1, 2, 4, 8)))
     size = draw(st.sampled_from((64, 128)))
     return StateCache(

@@ -172,9 +172,9 @@ class Release:
             return self.customised(q, self.make("SlidingWindowSpec", **values))
         if kind == "chunked":
             values.pop("head_size_v")
-            return self.customised(
-                q, self.make("ChunkedLocalAttentionSpec", attention_chunk_size=cache["window"], **values)
-            )
+            known = hasattr(self.kinds, "ChunkedLocalAttentionSpec")
+            name = "ChunkedLocalAttentionSpec" if known else "FullAttentionSpec"
+            return self.customised(q, self.make(name, attention_chunk_size=cache["window"] if known else None, **values))
         if kind == "cross":
             values.pop("head_size_v")
             return self.customised(q, self.make("CrossAttentionSpec", **values))
@@ -292,6 +292,7 @@ class Release:
             dtype=self.dtype(q["dtype"]),
             use_mla=attention["kind"] == "mla",
             architecture="",
+            _model_info=Namespace(architecture=""),
             architectures=[""],
             hf_config=Namespace(model_type="llama"),
             get_num_kv_heads=lambda _: heads,

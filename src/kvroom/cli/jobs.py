@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kvroom.devices.names import parse_memory
 from kvroom.errors import UsageError
 from kvroom.ledger.verdict import Status
-from kvroom.plans.check import check_text, check_words
 from kvroom.plans.make import Request, plan_tokens
 from kvroom.plans.plan import Plan
 
@@ -19,32 +19,47 @@ PIPED_WIDTH = 140
 ENTRIES = ("total", "weights", "activation", "other", "cuda_graphs", "available")
 
 
-def request(
-    gpu: str | None,
-    gpu_memory: str | None,
-    free_memory: str | None,
-    vllm: str | None,
-    assume_quantization: str | None,
-    measured: list[str] | None,
-    measured_with: str | None,
-    offline: bool,
-    without: list[str] | None,
-) -> Request:
-    """The options as one value; UsageError when a measured entry is malformed."""
-    return Request(
-        gpu,
-        gpu_memory,
-        free_memory,
-        vllm,
-        assume_quantization,
-        _measured(measured or []),
-        measured_with,
-        offline,
-        tuple(without or ()),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The shared options as they were written."""
+
+    gpu: str | None
+    gpu_memory: str | None
+    free_memory: str | None
+    vllm: str | None
+    assume_quantization: str | None
+    measured: tuple[str, ...]
+    measured_with: str | None
+    without: tuple[str, ...]
+    env: tuple[str, ...]
+    offline: bool
+
+    def request(self) -> Request:
+        """The options as ``plans`` takes them; UsageError when a measured entry is malformed."""
+        return Request(
+            gpu=self.gpu,
+            gpu_memory=self.gpu_memory,
+            free_memory=self.free_memory,
+            vllm=self.vllm,
+            assume_quantization=self.assume_quantization,
+            measured=_measured(self.measured),
+            measured_with=self.measured_with,
+            offline=self.offline,
+            without=self.without,
+        )
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables of ``--env``; UsageError when one is not NAME=VALUE."""
+        env: dict[str, str] = {}
+        for item in self.env:
+            name, equals, value = item.partition("=")
+            if not equals or not name:
+                raise UsageError(f"--env {item}: not NAME=VALUE.")
+            env[name] = value
+        return env
 
 
-def _measured(items: list[str]) -> dict[str, int]:
+def _measured(items: tuple[str, ...]) -> dict[str, int]:
     entries: dict[str, int] = {}
     for item in items:
         name, equals, size = item.partition("=")
@@ -57,31 +72,23 @@ def _measured(items: list[str]) -> dict[str, int]:
     return entries
 
 
-def _env(items: list[str] | None) -> dict[str, str]:
-    env: dict[str, str] = {}
-    for item in items or ():
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--env {item}: not NAME=VALUE.")
-        env[name] = value
-    return env
-
-
-def one(args: Sequence[str], env: list[str] | None, asked: Request) -> Plan:
+def one(args: Sequence[str], asked: Asked) -> Plan:
     """The plan of the arguments of ``kvroom plan``."""
     if list(args[:2]) == ["vllm", "serve"]:
         args = args[2:]
-    return plan_tokens(args, _env(env), asked)
+    return plan_tokens(args, asked.variables(), asked.request())
 
 
-def many(args: list[str], env: list[str] | None, asked: Request) -> tuple[list[Plan], bool]:
+def many(args: Sequence[str], asked: Asked) -> tuple[list[Plan], bool]:
     """The plans of a command or of files, and whether they came from files."""
+    from kvroom.plans.check import check_text, check_words
+
     if not args:
         raise UsageError("Nothing to check.", "Give files, or a command after `--`: kvroom check -- vllm serve ...")
     if args[0] != "-" and not Path(args[0]).exists() and len(args) > 1:
-        return check_words(args, _env(env), asked), False
-    plans = [plan for name in args for plan in check_text(_read_file(name), _env(env), asked, name)]
-    return plans, True
+        return check_words(args, asked.variables(), asked.request()), False
+    env, request = asked.variables(), asked.request()
+    return [plan for name in args for plan in check_text(_read_file(name), env, request, name)], True
 
 
 def _read_file(name: str) -> str:

@@ -5,10 +5,12 @@ What no prediction can know (durations, dates, process ids) is written as ``<sec
 
 from __future__ import annotations
 
+from kvroom.ledger.entries import Ledger
 from kvroom.ledger.overhead import counts_graphs, graph_memory
 from kvroom.ledger.predict import Prediction
 from kvroom.units import GIB
 from kvroom.vllm.messages import gib_in_log
+from kvroom.vllm.settings import Settings
 
 
 def predicted_log(prediction: Prediction) -> tuple[str, ...]:
@@ -27,10 +29,10 @@ def predicted_log(prediction: Prediction) -> tuple[str, ...]:
     stages = _reached(prediction)
     if "weight_load" in stages and prediction.backend is not None:
         lines.append(prediction.backend.log_line)
-    if "profile" in stages:
-        lines.append(_weights_line(prediction))
-    if "kv_sizing" in stages:
-        lines += _sizing_lines(prediction)
+    if "profile" in stages and prediction.ledger is not None:
+        lines.append(_weights_line(prediction, prediction.ledger))
+    if "kv_sizing" in stages and prediction.ledger is not None:
+        lines += _sizing_lines(prediction, prediction.ledger, settings)
     if "kv_alloc" in stages and prediction.pool is not None:
         lines += prediction.pool.notes
     if failure and "serving" not in stages:
@@ -57,18 +59,14 @@ def _fill(template: str, **values: str) -> str:
     return template.format(**values) if template else ""
 
 
-def _weights_line(prediction: Prediction) -> str:
-    ledger, rules = prediction.ledger, prediction.rules
-    assert ledger is not None
+def _weights_line(prediction: Prediction, ledger: Ledger) -> str:
+    rules = prediction.rules
     weights = ledger.weights.expected
     return _fill(rules["weights_line"], gib=gib_in_log(weights, rules), gib4=f"{weights / GIB:.4f}")
 
 
-def _sizing_lines(prediction: Prediction) -> list[str]:
-    ledger, settings, rules = prediction.ledger, prediction.settings, prediction.rules
-    assert ledger is not None
-    assert settings is not None
-    setup = prediction.setup
+def _sizing_lines(prediction: Prediction, ledger: Ledger, settings: Settings) -> list[str]:
+    setup, rules = prediction.setup, prediction.rules
     fixed = setup.args.kv_cache_memory_bytes
     if fixed is not None:
         return [_fill(rules["reserved_line"], gib2=gib_in_log(fixed, rules))]

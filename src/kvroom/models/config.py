@@ -202,20 +202,16 @@ def _prefix_lm(config: Fields, language: Fields) -> bool:
 def kv_cache_dtype_hint(config: Fields, hf_quant_config: Mapping[str, Any] | None) -> str | None:
     """``fp8`` or ``nvfp4`` where the checkpoint asks for that KV cache, else None.
 
-    ModelOpt names it in either of its two files (utils/torch_utils.py: get_kv_cache_quant_algo_string);
-    compressed-tensors gives a ``kv_cache_scheme`` (layers/attention/attention.py).
+    The config.json's own quantisation counts, and ModelOpt's second file only without one
+    (config/model.py: _parse_quant_hf_config, utils/torch_utils.py: get_kv_cache_quant_algo_string).
     """
-    for level in (config.raw, language_part(config.raw)):
-        stated = level.get("quantization_config") or level.get("compression_config")
-        for quant in (stated, hf_quant_config):
-            if not isinstance(quant, Mapping):
-                continue
-            nested = quant.get("quantization")
-            for part in (nested, quant):
-                hint = _hint(part) if isinstance(part, Mapping) else None
-                if hint is not None:
-                    return hint
-    return None
+    levels = (config.raw, language_part(config.raw))
+    stated = [level.get("quantization_config") or level.get("compression_config") for level in levels]
+    quant = next((each for each in (*stated, hf_quant_config) if isinstance(each, Mapping)), None)
+    if quant is None:
+        return None
+    parts = (part for part in (quant.get("quantization"), quant) if isinstance(part, Mapping))
+    return next((hint for hint in map(_hint, parts) if hint is not None), None)
 
 
 def _hint(quant: Mapping[str, Any]) -> str | None:

@@ -165,6 +165,7 @@ def _draft(args: EngineArgs, request: Request) -> tuple[ModelShape | None, tuple
 
 def _machine(request: Request, args: EngineArgs, count_hint: int | None) -> tuple[Machine, tuple[str, ...]]:
     world = args.tensor_parallel_size * args.pipeline_parallel_size
+    world *= args.data_parallel_size * args.prefill_context_parallel_size
     free = parse_memory(request.free_memory) if request.free_memory else None
     if request.gpu is None:
         if request.gpu_memory is not None:

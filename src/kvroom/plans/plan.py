@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kvroom.findings.finding import Finding
-from kvroom.findings.launch import findings_of
 from kvroom.ledger.log import predicted_log
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status, Verdict
@@ -44,6 +43,8 @@ class Plan:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Contradictions, dead advice and dangers in the flags."""
+        from kvroom.findings.launch import findings_of
+
         return findings_of(self.prediction)
 
     @cached_property

@@ -58,7 +58,7 @@ class EngineArgs:
     max_cudagraph_capture_size: int | None = None
     cudagraph_mode: str | None = None
     compilation_mode: int | None = None
-    """``-O0`` to ``-O3`` or the mode in ``--compilation-config``."""
+    """0 to 3: the mode in ``--compilation-config``, or the one that ``-O`` stands for in the release."""
     performance_mode: str | None = None
     speculative_config: Mapping[str, Any] | None = None
     enable_lora: bool = False

@@ -6,7 +6,7 @@ one is reported that vLLM reports. What differs between releases is in ``data/vl
 
 from __future__ import annotations
 
-from kvroom.devices.device import Machine
+from kvroom.devices.device import Device, Machine
 from kvroom.models.shape import ModelShape
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.batch import batch_v0, batch_v1, check_batch, device_tier
@@ -55,6 +55,7 @@ def resolve(args: EngineArgs, shape: ModelShape, machine: Machine, rules: Rules,
         tokens, seqs = batch_v1(args, shape, rules, length.max_model_len, chunked=chunked, tokens=tokens, seqs=seqs)
     check_batch(rules, tokens, seqs, length.max_model_len, chunked=chunked)
     _check_heads(args, shape, rules)
+    _check_quantization(args, shape, device, rules)
     states = state_mode(args, shape, rules, prefix_caching=prefix)
     _check_states(args, rules, states, chunked=chunked)
     runner = "V1" if engine == "V0" else model_runner(args, shape, device, rules, pooling=pooling, states=states)
@@ -174,6 +175,20 @@ def _check_heads(args: EngineArgs, shape: ModelShape, rules: Rules) -> None:
         most = tp // shape.kv_heads
         if dcp > most:
             refuse(rules, "refuse_dcp_size", tp=tp, kv_heads=shape.kv_heads, dcp=dcp, most=most)
+
+
+def _check_quantization(args: EngineArgs, shape: ModelShape, device: Device, rules: Rules) -> None:
+    """Refuse a scheme whose kernels the GPU is too old for. Mirrors config/vllm.py: _get_quantization_config."""
+    method = args.quantization or (shape.quantization.method if shape.quantization is not None else "")
+    capability = device.compute_capability
+    least = rules["quantization_least_capability"].get(method)
+    if least is None or capability is None or device.vendor != "NVIDIA":
+        return
+    current = 10 * capability[0] + capability[1]
+    if current < least:
+        names = rules["quantization_spelling"]
+        name = names.get(f"{shape.architecture} {method}") or names.get(method, method)
+        refuse(rules, "refuse_quantization", method=name, least=least, capability=current)
 
 
 def _check_states(args: EngineArgs, rules: Rules, states: str, *, chunked: bool) -> None:

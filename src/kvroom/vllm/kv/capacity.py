@@ -150,15 +150,20 @@ class _Found:
         layout = self.stage.layout
         rules = layout.rules
         if rules["kv_concurrency"] == "tokens":
-            tokens = num_blocks * layout.min_block_size
+            tokens = num_blocks * layout.block_size
             concurrency = tokens / length
         else:
             concurrency = num_blocks / layout.request_blocks(length)
             if rules["kv_tokens"] == "context":
                 tokens = int(concurrency * length)
             else:
-                tokens = num_blocks // len(layout.groups) * layout.min_block_size * layout.context_ranks
-        lines = (*ranks_lines(layout.context_ranks, layout.prefill_ranks, rules), *size_lines(tokens, length, concurrency, rules))
+                configured = rules["kv_tokens"] == "configured" and len(layout.groups) == 1
+                block = layout.block_size if configured else layout.min_block_size
+                tokens = num_blocks // len(layout.groups) * block * layout.context_ranks
+        lines = (
+            *ranks_lines(layout.context_ranks, layout.prefill_ranks, rules),
+            *size_lines(tokens, length, concurrency, rules),
+        )
         graphs, error = self._states_and_graphs(num_blocks)
         return Pool(
             available_bytes=self.stage.available,

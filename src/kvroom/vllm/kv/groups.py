@@ -21,6 +21,13 @@ from kvroom.vllm.kv.pages import (
 )
 from kvroom.vllm.rules import Rules
 
+TYPE_IDS = {SpecKind.CHUNKED: "local_attention", SpecKind.MAMBA: "mamba", SpecKind.SLIDING: "sliding_window"}
+CLASSES = {
+    SpecKind.CHUNKED: "ChunkedLocalAttentionSpec",
+    SpecKind.MAMBA: "MambaSpec",
+    SpecKind.SLIDING: "SlidingWindowSpec",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -191,6 +198,8 @@ def _promote(spec: Spec, rules: Rules, block: int | None) -> Spec:
         spec,
         kind=kind,
         block_size=block_size,
+        unit_bytes=spec.promoted_unit or spec.unit_bytes,
+        promoted_unit=0,
         page_padded=padded,
         window=window,
         extra_tokens=0,
@@ -274,7 +283,18 @@ def _dealt(layers: Sequence[Layer], rules: Rules, warnings: list[str], *, by_pag
             spec = merged(_specs(part), by_page=by_page)
             assert spec is not None
             groups.append(Group(spec, tuple(part)))
+    order = rules["kv_group_order"]
+    if order != "layers":
+        groups.sort(key=lambda group: _type_id(group.spec, order))
     return tuple(groups)
+
+
+def _type_id(spec: Spec, order: str) -> tuple[str, ...] | tuple[str, int, int, int]:
+    """What releases to 0.10 sort groups by: a string, or the fields behind the name of the class."""
+    numbers = (spec.window or 0, spec.block_size, spec.page_bytes)
+    if order == "type_id":
+        return (TYPE_IDS.get(spec.kind, "full_attention"), "_".join(map(str, numbers if spec.window else numbers[1:])))
+    return (CLASSES.get(spec.kind, "FullAttentionSpec"), numbers[1], numbers[2], numbers[0])
 
 
 def _buckets(layers: Sequence[Layer], rules: Rules, *, by_page: bool) -> list[list[Layer]]:

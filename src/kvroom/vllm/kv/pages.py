@@ -62,6 +62,8 @@ class Spec:
     """``sliding`` or ``chunked`` on a FULL spec that stands for such a layer."""
     strided: bool = False
     """The backend tolerates a padded page (``indexes_kv_by_block_stride`` of 0.24 to 0.28)."""
+    promoted_unit: int = 0
+    """``unit_bytes`` once a windowed layer is stored in full, 0 for the same."""
     identity: tuple[object, ...] = ()
     """What else vLLM compares: heads, head sizes, dtypes, quantisation, shapes."""
 

@@ -163,8 +163,10 @@ class _Builder:
             kind = AttentionKind.FULL
         heads = kv_heads_per_rank(cache.kv_heads, self.tp)
         form = FORMS.get(kind, "other")
-        unit = attention_bytes(
-            heads, cache.head_size, cache.head_size_v, cache_dtype, self.settings.dtype, form, self.rules
+        size_v = cache.head_size_v if form != "other" else cache.head_size
+        unit, in_full = (
+            attention_bytes(heads, cache.head_size, size_v, cache_dtype, self.settings.dtype, as_, self.rules)
+            for as_ in (form, "full")
         )
         block, padded, window, extra = self.block, None, None, 0
         if kind is AttentionKind.SLIDING:
@@ -177,7 +179,6 @@ class _Builder:
         elif kind is AttentionKind.CROSS:
             batched = self.rules["kv_encoder_tokens"] == "batched"
             window = self.settings.max_num_batched_tokens if batched else self.shape.encoder_len
-        size_v = cache.head_size_v if form != "other" else cache.head_size
         dtype = storage_dtype(cache_dtype, self.settings.dtype)
         return Spec(
             KINDS[kind],
@@ -187,6 +188,7 @@ class _Builder:
             window=window,
             extra_tokens=extra,
             strided=self.strided,
+            promoted_unit=in_full if in_full != unit else 0,
             identity=(heads, cache.head_size, size_v, dtype, quantization(cache_dtype)),
         )
 
@@ -274,14 +276,14 @@ class _Builder:
         )
 
     def _state_dtypes(self, cache: StateCache) -> tuple[str, ...]:
-        args = self.args
+        of_cache = self.rules["kv_state_dtype_of_cache"]
         return state_dtypes(
             cache,
-            args.mamba_cache_dtype,
-            args.mamba_ssm_cache_dtype,
-            self.settings.dtype,
-            self.shape.architecture,
-            self.rules,
+            conv=self.args.mamba_cache_dtype,
+            recurrent=self.args.mamba_ssm_cache_dtype,
+            dtype=storage_dtype(self.cache_dtype, self.settings.dtype) if of_cache else self.settings.dtype,
+            architecture=self.shape.architecture,
+            rules=self.rules,
         )
 
     def _checkpoints(self, cache: StateCache) -> bool:

@@ -48,12 +48,12 @@ def state_shapes(cache: StateCache, tp: int, speculative: int, rules: Rules) -> 
 
 
 def state_dtypes(
-    cache: StateCache, conv: str | None, recurrent: str | None, dtype: str, architecture: str, rules: Rules
+    cache: StateCache, *, conv: str | None, recurrent: str | None, dtype: str, architecture: str, rules: Rules
 ) -> tuple[str, ...]:
     """The dtypes of the shapes of ``cache``, in their order.
 
     ``conv`` is ``--mamba-cache-dtype`` and ``recurrent`` ``--mamba-ssm-cache-dtype`` (None: auto);
-    ``dtype`` is the model's. Some architectures take the recurrent dtype from their config.
+    ``dtype`` is the model's, or in releases with ``kv_state_dtype_of_cache`` the KV cache's. Some architectures take the recurrent dtype from their config.
     """
     first = dtype if conv in (None, "auto") else str(conv)
     kind = cache.kind
