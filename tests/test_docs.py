@@ -55,3 +55,10 @@ def test_every_command_is_documented() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     for command in ("plan", "check", "rule"):
         assert f"kvroom {command}" in readme
+
+
+def test_the_accuracy_page_is_fresh() -> None:
+    page = runpy.run_path(str(ROOT / "scripts" / "accuracy_page.py"))["accuracy_page"]()
+    assert (ROOT / "docs" / "accuracy.md").read_text("utf-8") == page, (
+        "run: python scripts/accuracy_page.py > docs/accuracy.md"
+    )

@@ -15,6 +15,7 @@ from kvroom.models.shape import (
     AttentionKind,
     Cache,
     CacheLayer,
+    CompressorCache,
     IndexerCache,
     MlaCache,
     ModelShape,
@@ -25,6 +26,7 @@ from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.kv.blocks import kernel_sizes
 from kvroom.vllm.kv.formats import sparse_format, storage_dtype
 from kvroom.vllm.kv.layout import KvLayout, layout_of
+from kvroom.vllm.kv.specs import is_skipped, skipped_layers
 from kvroom.vllm.kv.state_shapes import state_dtypes, state_shapes
 from kvroom.vllm.parallel import stage_layers
 from kvroom.vllm.releases import Release
@@ -48,7 +50,9 @@ FAMILIES = (
     "latent_hybrid",
     "states",
     "encoder_decoder",
+    "compressed",
 )
+PLAIN_FAMILIES = ("uniform", "sliding", "all_sliding", "unequal", "hybrid")
 STATES = {
     StateKind.MAMBA1: "mamba1_state_shape",
     StateKind.MAMBA2: "mamba2_state_shape",
@@ -88,10 +92,14 @@ class Launch:
         sizes = kernel_sizes(self.backend, self.preferred, rules)
         multiple = [] if sizes.multiple_of is None else [f"{sizes.multiple_of}*"]
         stages = stage_layers(self.shape.layers, args.pipeline_parallel_size, None, rules["pp_remainder"])
+        skipped = skipped_layers(self.shape, args, settings)
         batched = rules["kv_encoder_tokens"] == "batched"
         return {
             "caches": [self._cache(cache) for cache in caches],
-            "layers": [[layer.index, caches.index(layer.cache)] for layer in self.shape.caches],
+            "layers": [
+                [layer.index, caches.index(layer.cache), is_skipped(layer, skipped)] for layer in self.shape.caches
+            ],
+            "skipped": sorted(skipped),
             "stages": [list(stage) for stage in stages],
             "tp": args.tensor_parallel_size,
             "dtype": settings.dtype,
@@ -114,7 +122,7 @@ class Launch:
             "pcp": args.prefill_context_parallel_size,
             "drafts": settings.speculative_tokens,
             "encoder_tokens": settings.max_num_batched_tokens if batched else self.shape.encoder_len,
-            "packed": False,
+            "packed": self.family == "compressed",
             "available": list(self.available),
         }
 
@@ -127,6 +135,8 @@ class Launch:
                 "head_size_v": cache.head_size_v,
                 "window": cache.window,
             }
+        if self.family == "compressed":
+            return self._compressed(cache)
         if isinstance(cache, MlaCache):
             stored = self.settings.kv_cache_dtype
             if cache.sparse:
@@ -137,6 +147,21 @@ class Launch:
             return {"kind": "mla", "head_size": cache.head_size, "indexer": True}
         assert isinstance(cache, StateCache)
         return self._state(cache)
+
+    @staticmethod
+    def _compressed(cache: Cache) -> dict[str, Any]:
+        """A cache of DeepSeek-V4 in server.py's words."""
+        asked = {"kind": "compressed", "ratio": 1, "window": None, "block": None, "dtype": "uint8", "rows": False}
+        if isinstance(cache, CompressorCache):
+            own = {"dtype": "float32", "window": cache.window, "block": cache.block_size}
+            return {**asked, **own, "head_size": cache.head_size}
+        if isinstance(cache, IndexerCache):
+            return {**asked, "head_size": cache.head_size, "ratio": cache.compress_ratio}
+        assert isinstance(cache, MlaCache)
+        size = cache.kv_lora_rank + cache.rope_size
+        block = None if cache.window is None else 64
+        own = {"window": cache.window, "block": block, "ratio": cache.compress_ratio, "rows": True}
+        return {**asked, **own, "head_size": size}
 
     def _state(self, cache: StateCache) -> dict[str, Any]:
         rules, args = self.settings.rules, self.args
@@ -199,8 +224,14 @@ def launches(draw: st.DrawFn, rules: Rules) -> Launch:
     if family == "sparse":
         backend = "FLASHMLA_SPARSE"
     preferred = 64 if backend.startswith("FLASHMLA") else None
+    if family == "compressed":
+        backend, preferred = "FLASHMLA_SPARSE_DSV4", 256
     parallel = family in ("uniform", "latent") and rules["kv_context_parallel"] != "none"
+    skips = settings.kv_cache_dtype != "auto" and "nvfp4" in rules["kv_packs"] and family in PLAIN_FAMILIES
     args = EngineArgs(
+        kv_cache_dtype_skip_layers=draw(st.sampled_from(((), (), ("0",), ("1", "5"), ("sliding_window",))))
+        if skips
+        else (),
         tensor_parallel_size=tp,
         pipeline_parallel_size=stages,
         block_size=draw(st.sampled_from((None, None, 16, 32, 64, 128))) if preferred is None else None,
@@ -217,6 +248,8 @@ def _known(family: str, rules: Rules) -> bool:
         return rules["kv_hybrid_alignment"] not in ("none", "pad_only")
     if family == "encoder_decoder":
         return bool(rules["kv_uniform_type"])
+    if family == "compressed":
+        return rules["kv_packing"] != "none"
     return True
 
 
@@ -241,9 +274,12 @@ def _bytes(draw: st.DrawFn, launch: Launch) -> tuple[int, ...]:
 def _settings(draw: st.DrawFn, family: str, rules: Rules) -> Settings:
     length = draw(st.one_of(st.integers(1, 400), st.integers(400, 20_000), st.sampled_from((32768, 131072, 1 << 20))))
     dtypes = ["auto", "auto", "fp8"]
-    if rules["kv_packs"] and family in ("uniform", "sliding", "all_sliding", "unequal"):
+    if rules["kv_packs"] and family in PLAIN_FAMILIES:
         dtypes += ["fp8_per_token_head", "int8_per_token_head"]
         dtypes += ["int4_per_token_head"] if "int4" in rules["kv_packs"] else []
+        dtypes += ["nvfp4", "turboquant_k8v4", "turboquant_3bit_nc"]
+    if family == "compressed":
+        dtypes = ["fp8"]
     modes = ["none", "align"]
     if rules.release < (0, 32, 0):
         modes.append("all")
@@ -317,6 +353,9 @@ def _shapes(draw: st.DrawFn, family: str, tp: int, release: Release) -> ModelSha
         attention = latent if family == "latent_hybrid" else full
         caches = [attention if (i + 1) % every == 0 and family != "states" else state for i in range(count)]
     layers = [CacheLayer(i, cache) for i, cache in enumerate(caches)]
+    if family == "compressed":
+        ratios = draw(st.lists(st.sampled_from((1, 4, 128)), min_size=3, max_size=60))
+        layers = [CacheLayer(i, each) for i, ratio in enumerate([4, *ratios]) for each in _compressed_layer(ratio)]
     if family == "sparse":
         layers = [
             CacheLayer(i, each) for i in range(count) for each in (IndexerCache(132), MlaCache(512, 64, sparse=True))
@@ -336,6 +375,18 @@ def _shapes(draw: st.DrawFn, family: str, tp: int, release: Release) -> ModelSha
         caches=tuple(layers),
         encoder_len=draw(st.sampled_from((448, 1500))),
     )
+
+
+def _compressed_layer(ratio: int) -> list[Cache]:
+    """DeepSeek-V4's caches of one layer (models/families/latent.py)."""
+    window = MlaCache(448, 64, sparse=True, window=128)
+    if ratio == 1:
+        return [window]
+    states = MlaCache(448, 64, sparse=True, compress_ratio=ratio)
+    overlap, block = (2, 4) if ratio == 4 else (1, 8)
+    own: list[Cache] = [window, states, CompressorCache(2 * overlap * 512, overlap * ratio, block)]
+    index: list[Cache] = [IndexerCache(132, ratio), CompressorCache(2 * overlap * 128, overlap * ratio, block)]
+    return [*index, *own] if ratio == 4 else own
 
 
 @st.composite

@@ -6,6 +6,7 @@ functions; only the configuration objects are stand-ins.
 """
 
 import contextlib
+import copy
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,7 +17,7 @@ import types
 from fractions import Fraction
 from types import SimpleNamespace as Namespace
 
-STUBBED = ("diskcache", "gguf")
+STUBBED = ("diskcache", "flashinfer", "gguf")
 KEPT_LINES = (
     "GPU KV cache size",
     "Maximum concurrency",
@@ -82,6 +83,43 @@ def optional(name):
         return importlib.import_module(name)
     except Exception:
         return None
+
+
+class Pretended(types.ModuleType):
+    """A package that is not installed: whatever is imported from it is an empty class."""
+
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+@contextlib.contextmanager
+def pretended(package):
+    """While a module of vLLM is imported, let it import ``package``, which a CPU machine lacks."""
+
+    class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] == package:
+                return importlib.machinery.ModuleSpec(name, self, is_package=True)
+            return None
+
+        def create_module(self, spec):
+            return Pretended(spec.name)
+
+        def exec_module(self, module):
+            """Nothing to run."""
+
+    finder = Finder()
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
 
 
 class Release:
@@ -165,20 +203,57 @@ class Release:
         if kind == "state":
             return self.state_spec(q, cache, config)
         if kind == "mla":
-            return self.customised(q, self.latent_spec(q, cache, block))
+            return self.customised(self.latent_spec(q, cache, block))
+        if kind == "compressed":
+            return self.compressed_spec(cache, block)
         values = self.attention_values(q, cache, block)
         if kind == "sliding":
-            values |= {"sliding_window": cache["window"], "block_size": self.window_block(q, cache, block)}
-            return self.customised(q, self.make("SlidingWindowSpec", **values))
+            shared = config.cache_config.skip_page_size_padded
+            values |= {
+                "sliding_window": cache["window"],
+                "block_size": self.window_block(q, cache, block, shared),
+                "page_size_padded": shared,
+            }
+            return self.customised(self.make("SlidingWindowSpec", **values))
         if kind == "chunked":
             values.pop("head_size_v")
             known = hasattr(self.kinds, "ChunkedLocalAttentionSpec")
             name = "ChunkedLocalAttentionSpec" if known else "FullAttentionSpec"
-            return self.customised(q, self.make(name, attention_chunk_size=cache["window"] if known else None, **values))
+            return self.customised(self.make(name, attention_chunk_size=cache["window"] if known else None, **values))
         if kind == "cross":
             values.pop("head_size_v")
-            return self.customised(q, self.make("CrossAttentionSpec", **values))
-        return self.customised(q, self.make("FullAttentionSpec", **values))
+            return self.customised(self.make("CrossAttentionSpec", **values))
+        if q["kv_cache_dtype"].startswith("turboquant_") and hasattr(self.kinds, "TQFullAttentionSpec"):
+            config = importlib.import_module("vllm.model_executor.layers.quantization.turboquant.config")
+            chosen = config.TurboQuantConfig.from_cache_dtype(q["kv_cache_dtype"], cache["head_size"])
+            values |= {"tq_slot_size": chosen.slot_size_aligned, "head_size_v": cache["head_size"]}
+            values.pop("kv_quant_mode")
+            return self.make("TQFullAttentionSpec", **values)
+        return self.customised(self.make("FullAttentionSpec", **values))
+
+    def compressed_spec(self, cache, block):
+        """One of the caches of DeepSeek-V4's layers, as its modules ask for them in the packed format."""
+        ratio = cache["ratio"]
+        values = {
+            "block_size": cache["block"] or block,
+            "num_kv_heads": 1,
+            "max_tp_shards": 1,
+            "head_size": cache["head_size"],
+            "dtype": self.dtype(cache["dtype"]),
+            "alignment": 576,
+            "compress_ratio": ratio,
+            "tokens_per_state": ratio,
+        }
+        if cache["rows"]:
+            values |= {
+                "cache_dtype_str": "fp8_ds_mla",
+                "model_version": "deepseek_v4",
+                "state_content_bytes": 584,
+                "kv_quant_mode": self.quantised("fp8_ds_mla"),
+            }
+        if cache["window"] is None:
+            return self.make("MLAAttentionSpec", **values)
+        return self.make("SlidingWindowMLASpec", sliding_window=cache["window"], **values)
 
     def latent_spec(self, q, cache, block):
         cache_dtype = "auto" if cache.get("indexer") else self.sparse_format(q, cache)
@@ -205,15 +280,16 @@ class Release:
             return cache["stored"]
         return choose(Namespace(get_name=lambda: q["backend"]), q["kv_cache_dtype"])
 
-    def window_block(self, q, cache, block):
+    def window_block(self, q, cache, block, shared):
         choose = getattr(self.attention, "_largest_kernel_block_within", None)
         if choose is None:
             return block
         values = self.attention_values(q, cache, 1) | {"sliding_window": cache["window"]}
-        one = self.customised(q, self.make("SlidingWindowSpec", **values))
+        one = self.customised(self.make("SlidingWindowSpec", **values))
         token = one.real_page_size_bytes
         optional_budget = "None" in str(inspect.signature(choose).parameters["page_budget"].annotation)
-        return choose(self.backend(q), token, None if optional_budget else token * block, block)
+        budget = None if optional_budget else token * block
+        return choose(self.backend(q), token, shared or budget, block)
 
     def state_spec(self, q, cache, config):
         values = {
@@ -258,32 +334,34 @@ class Release:
 
             @classmethod
             def customize_spec(cls, spec):
-                return release.customised(q, spec)
+                return release.customised(spec)
 
         return Backend
 
-    def customised(self, q, spec):
-        """What the backend that stores this dtype makes of the spec (since 0.28)."""
-        name = q["kv_cache_dtype"]
+    def customised(self, spec):
+        """What the backend that stores this format makes of the spec (since 0.28)."""
         base = getattr(self.backends, "AttentionBackend", None)
-        if not hasattr(base, "customize_spec"):
+        mode = getattr(spec, "kv_quant_mode", None)
+        if mode is None or not hasattr(base, "customize_spec"):
             return spec
-        if name.endswith("_per_token_head"):
-            module = "vllm.v1.attention.backends.triton_attn"
-            backend = importlib.import_module(module).TritonAttentionBackend
-            if hasattr(self.kinds, "MLAAttentionSpec") and isinstance(spec, self.kinds.MLAAttentionSpec):
-                return spec
-            return backend.customize_spec(spec)
-        if name.startswith("turboquant_"):
-            module = "vllm.v1.attention.backends.turboquant_attn"
-            return importlib.import_module(module).TurboQuantAttentionBackend.customize_spec(spec)
+        latent = isinstance(spec, getattr(self.kinds, "MLAAttentionSpec", ()))
+        if mode.is_per_token_head and not latent:
+            return self.backend_class("triton_attn", "TritonAttentionBackend").customize_spec(spec)
+        if mode.is_nvfp4:
+            return self.backend_class("flashinfer", "FlashInferBackend").customize_spec(spec)
+        if mode.is_turboquant:
+            return self.backend_class("turboquant_attn", "TurboQuantAttentionBackend").customize_spec(spec)
         return spec
+
+    @staticmethod
+    def backend_class(module, name):
+        return getattr(importlib.import_module(f"vllm.v1.attention.backends.{module}"), name)
 
     # The configuration, as far as the planner reads it.
 
     def config(self, q):
         length = q["max_model_len"]
-        first = next((c for c in q["caches"] if c["kind"] not in ("state",)), None)
+        first = next((c for c in q["caches"] if c["kind"] not in ("state", "compressed")), None)
         attention = first or {"kv_heads": 1, "head_size": 1, "kind": "full"}
         heads = 1 if attention["kind"] == "mla" else max(1, attention["kv_heads"] // q["tp"])
         model = Namespace(
@@ -311,7 +389,7 @@ class Release:
             mamba_page_size_padded=None,
             enable_prefix_caching=q["prefix_caching"],
             calculate_kv_scales=False,
-            kv_cache_dtype_skip_layers=[],
+            kv_cache_dtype_skip_layers=list(q["skipped"]),
             skip_page_size_padded=None,
             prefix_cache_retention_interval=None,
             kv_cache_layout="BLHNC" if q["packed"] else "LBNHC",
@@ -343,7 +421,13 @@ class Release:
         )
 
     def align(self, q, config):
-        """Let vLLM choose the blocks of a model that mixes attention and states."""
+        """Let vLLM choose the blocks of a model that mixes attention with states, or formats."""
+        self.align_states(q, config)
+        platform = getattr(self.platform, "Platform", None)
+        if q["skipped"] and hasattr(platform, "_align_heterogeneous_kv_block_size"):
+            platform._align_heterogeneous_kv_block_size(config, self.backend(q))
+
+    def align_states(self, q, config):
         states = [cache for cache in q["caches"] if cache["kind"] == "state"]
         if not states or len(states) == len(q["caches"]):
             return
@@ -372,20 +456,27 @@ class Release:
         config = self.config(q)
         try:
             self.align(q, config)
-            known = [self.spec(q, cache, config) for cache in q["caches"]]
+            plain = {**q, "kv_cache_dtype": "auto"}
+            known = [
+                [
+                    self.spec(question, cache, config) if wanted else None
+                    for question, wanted in ((q, True), (plain, q["skipped"]))
+                ]
+                for cache in q["caches"]
+            ]
             workers = []
             for owned in q["stages"]:
                 mine = {}
-                for position, (index, number) in enumerate(q["layers"]):
+                for position, (index, number, skipped) in enumerate(q["layers"]):
                     if index in owned:
-                        mine[f"layers.{position}.{index}"] = known[number]
+                        mine[f"layers.{position}.{index}"] = copy.copy(known[number][skipped])
                 workers.append(mine)
             result = {
-                "pages": [spec.page_size_bytes for spec in known],
+                "pages": [spec.page_size_bytes for spec, _ in known],
                 "block": config.cache_config.block_size,
             }
             return {**result, **self.plan(config, workers, q)}
-        except (ValueError, AssertionError, NotImplementedError, ZeroDivisionError) as error:
+        except (ValueError, AssertionError, NotImplementedError, TypeError, ZeroDivisionError) as error:
             return {"error": str(error), "type": type(error).__name__, "lines": self.log.lines}
 
     def plan(self, config, workers, q):

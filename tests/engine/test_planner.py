@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engine
 EXAMPLES = {environment.NEWEST: 1000}
 OTHERS = 300
 RELEASES = os.environ.get("KVROOM_ENGINE_RELEASES", "").split() or [environment.NEWEST, *environment.OLDER]
-REFUSALS = {"NotImplementedError", "AssertionError", "ValueError", "ZeroDivisionError"}
+REFUSALS = {"NotImplementedError", "AssertionError", "TypeError", "ValueError", "ZeroDivisionError"}
 
 
 @pytest.fixture(scope="module")

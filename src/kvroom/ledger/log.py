@@ -27,6 +27,9 @@ def predicted_log(prediction: Prediction) -> tuple[str, ...]:
         else "",
     ]
     stages = _reached(prediction)
+    pool_lines = prediction.pool.notes if prediction.pool is not None else ()
+    lines += [line for line in pool_lines if line.startswith(_EARLY)]
+    pool_lines = tuple(line for line in pool_lines if not line.startswith(_EARLY))
     if "weight_load" in stages and prediction.backend is not None:
         lines.append(prediction.backend.log_line)
     if "profile" in stages and prediction.ledger is not None:
@@ -34,14 +37,16 @@ def predicted_log(prediction: Prediction) -> tuple[str, ...]:
     if "kv_sizing" in stages and prediction.ledger is not None:
         lines += _sizing_lines(prediction, prediction.ledger, settings)
     if "kv_alloc" in stages and prediction.pool is not None:
-        lines += prediction.pool.notes
+        lines += pool_lines
     if failure and "serving" not in stages:
         if prediction.pool is not None and verdict.stage == "kv_sizing":
-            lines += prediction.pool.notes
+            lines += pool_lines
         lines.append(_raised(prediction, failure))
     return tuple(line for line in lines if line)
 
 
+_EARLY = ("Setting attention block size", "Padding mamba page size")
+"""Lines about the cache that vLLM prints while it resolves the configuration."""
 _ORDER = ("config", "device_memory_check", "weight_load", "profile", "kv_sizing", "kv_alloc", "serving")
 
 

@@ -5,6 +5,7 @@ Colour and bars appear on a terminal only; piped output is plain text.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def _parts(plan: Plan, console: Console, explain: bool) -> Iterator[RenderableTy
         yield Text("\nvLLM will print", style="bold")
         for line in plan.predicted_log:
             yield Text(f"  {line}")
-    yield Text("\nCommand", style="bold")
+    yield Text("\nCommand that starts" if plan.advice.combined else "\nCommand", style="bold")
     yield Text(f"  {show_command(plan.command)}")
     if plan.notes or explain:
         yield Text("")
@@ -122,7 +123,8 @@ def _pool(plan: Plan) -> Iterator[RenderableType]:
     if pool is None or layout is None:
         return
     yield Text("\nKV pool", style="bold")
-    groups = ", ".join(f"{len(group.layers)} {group.spec.kind}" for group in layout.groups)
+    kinds = Counter(f"{len(group.layers)} {group.spec.kind}" for group in layout.groups)
+    groups = ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
     yield Text(
         f"  {pool.num_blocks:,} blocks of {layout.block_size} tokens, {show_bytes(layout.bytes_per_block)} each"
         f" ({groups} layers)"

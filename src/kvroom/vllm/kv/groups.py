@@ -176,8 +176,14 @@ def _promoted(layers: Sequence[Layer], rules: Rules) -> list[Layer]:
     if not full:
         return list(layers)
     blocks = {spec.block_size for spec in full}
-    block = full[0].block_size if rules["kv_promotion_block"] == "full" and len(blocks) == 1 else None
-    return [Layer(layer.index, _promote(layer.spec, rules, block)) for layer in layers]
+    if rules["kv_promotion_block"] == "full":
+        block = full[0].block_size if len(blocks) == 1 else None
+        return [Layer(layer.index, _promote(layer.spec, rules, block)) for layer in layers]
+    block = full[0].block_size
+    return [
+        Layer(layer.index, _promote(layer.spec, rules, block if layer.spec.kind is SpecKind.SLIDING_MLA else None))
+        for layer in layers
+    ]
 
 
 def _promote(spec: Spec, rules: Rules, block: int | None) -> Spec:
@@ -186,6 +192,8 @@ def _promote(spec: Spec, rules: Rules, block: int | None) -> Spec:
     elif spec.kind is SpecKind.CHUNKED and rules["kv_promotes_chunked"]:
         kind, mark = SpecKind.FULL, "chunked"
     elif spec.kind is SpecKind.SLIDING_MLA:
+        if rules["kv_promotion_of_window_fails"]:
+            raise EngineError(rules["kv_promotion_of_window_fails"], "Leave the hybrid KV cache manager on.")
         kind, mark = SpecKind.MLA, ""
     else:
         return spec

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kvroom.errors import EngineError
 from kvroom.units import cdiv
 from kvroom.vllm.kv.groups import Group, Layer, uniform_group
 from kvroom.vllm.kv.pages import WINDOWED_KINDS, SpecKind, same_type
@@ -33,9 +34,9 @@ def compressed_groups(layers: Sequence[Layer], rules: Rules) -> tuple[Group, ...
     for bucket in windowed.values():
         if rules["kv_compressed_pads_pages"]:
             bucket = [_padded_to_one_of(layer, sizes) for layer in bucket]  # noqa: PLW2901
-        by_size: dict[int, list[Layer]] = {}
-        for layer in bucket:
-            by_size.setdefault(layer.spec.page_bytes, []).append(layer)
+        by_size = _by_page(bucket)
+        if len({len(same) for same in by_size.values()}) > 1:
+            raise _unpackable("layers of one window that differ in page size must be equally many")
         groups += _split(by_size, cdiv(len(next(iter(by_size.values()))), repeats))
     return tuple(groups)
 
@@ -127,10 +128,16 @@ def _split(sizes: dict[int, list[Layer]], count: int) -> list[Group]:
 
 def _padded_to_one_of(layer: Layer, sizes: Sequence[int]) -> Layer:
     page = layer.spec.page_bytes
+    if page > sizes[-1]:
+        raise _unpackable("a windowed layer's page may not exceed the largest full page")
     target = min(size for size in sizes if size >= page)
     if target == page:
         return layer
     return Layer(layer.index, replace(layer.spec, page_padded=target, alignment=0))
+
+
+def _unpackable(why: str) -> EngineError:
+    return EngineError(f"AssertionError ({why})", "Use vLLM 0.29.0 or newer, or leave --block-size alone.")
 
 
 def _common_chunk(values: Sequence[int], low: int) -> int:

@@ -96,6 +96,28 @@ def specs_of(
     return Specs(tuple(layers), builder.block, builder.sizes, builder.notes)
 
 
+def skipped_layers(shape: ModelShape, args: EngineArgs, settings: Settings) -> frozenset[str]:
+    """The layers that keep the model's dtype: those asked for, and the outermost ones under TurboQuant.
+
+    Mirrors layers/quantization/turboquant/config.py: get_boundary_skip_layers.
+    """
+    skipped = set(args.kv_cache_dtype_skip_layers)
+    edge: int = settings.rules["kv_turboquant_edge"]
+    if settings.kv_cache_dtype.startswith("turboquant_") and edge and not shape.is_hybrid:
+        count = shape.layers
+        edge = min(edge, count // 2)
+        skipped |= {str(i) for i in (*range(edge), *range(count - edge, count))}
+    return frozenset(skipped)
+
+
+def is_skipped(layer: CacheLayer, skipped: frozenset[str]) -> bool:
+    """Whether ``layer`` is among the ``skipped`` ones, by its number or by its kind."""
+    if not skipped or not isinstance(layer.cache, AttentionCache):
+        return False
+    slides = layer.cache.kind is AttentionKind.SLIDING and "sliding_window" in skipped
+    return slides or str(layer.index) in skipped
+
+
 class _Builder:
     """The launch's block sizes and dtypes, and specs by cache (equal caches share one)."""
 
@@ -128,7 +150,7 @@ class _Builder:
         self.state_page: int | None = None
         self.shared_page: int | None = None
         self.notes: tuple[str, ...] = ()
-        self.skipped = self._skipped_layers()
+        self.skipped = skipped_layers(shape, args, settings)
         if shape.is_hybrid:
             self._align_states()
         if self.skipped and self.rules["kv_aligns_dtypes"]:
@@ -376,26 +398,20 @@ class _Builder:
             return "all" if self.settings.enable_prefix_caching else "none"
         return self.settings.mamba_cache_mode
 
-    def _skipped_layers(self) -> frozenset[str]:
-        skipped = set(self.args.kv_cache_dtype_skip_layers)
-        edge: int = self.rules["kv_turboquant_edge"]
-        if self.cache_dtype.startswith("turboquant_") and edge and not self.shape.is_hybrid:
-            count = self.shape.layers
-            edge = min(edge, count // 2)
-            skipped |= {str(i) for i in (*range(edge), *range(count - edge, count))}
-        return frozenset(skipped)
-
     def _is_skipped(self, layer: CacheLayer) -> bool:
-        if not self.skipped or not isinstance(layer.cache, AttentionCache):
-            return False
-        slides = layer.cache.kind is AttentionKind.SLIDING and "sliding_window" in self.skipped
-        return slides or str(layer.index) in self.skipped
+        return is_skipped(layer, self.skipped)
 
     def _v4_format(self, cache_dtype: str) -> str:
-        """DeepSeek-V4 stores fp8 in its packed rows unless a FlashInfer backend runs it."""
-        if cache_dtype.startswith("fp8") and "FLASHINFER" not in self.backend:
+        """DeepSeek-V4's rows are packed fp8, plain ones where a FlashInfer backend runs it.
+
+        Mirrors models/deepseek_v4/attention.py: _resolve_dsv4_kv_cache_dtype.
+        """
+        if "FLASHINFER" in self.backend:
+            return cache_dtype
+        known = self.rules["kv_v4_formats"]
+        if cache_dtype.startswith("fp8") or (cache_dtype == "auto" and known["auto_is_fp8"]):
             return "fp8_ds_mla"
-        return cache_dtype
+        raise EngineError(known["refusal"].format(dtype=cache_dtype), "Pass --kv-cache-dtype fp8.")
 
     @property
     def _is_v4(self) -> bool:
