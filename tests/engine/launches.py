@@ -277,7 +277,9 @@ def _settings(draw: st.DrawFn, family: str, rules: Rules) -> Settings:
     if rules["kv_packs"] and family in PLAIN_FAMILIES:
         dtypes += ["fp8_per_token_head", "int8_per_token_head"]
         dtypes += ["int4_per_token_head"] if "int4" in rules["kv_packs"] else []
-        dtypes += ["nvfp4", "turboquant_k8v4", "turboquant_3bit_nc"]
+        dtypes += ["nvfp4"]
+        if family != "hybrid" or rules["kv_turboquant_hybrid_text"] is None:
+            dtypes += ["turboquant_k8v4", "turboquant_3bit_nc"]
     if family == "compressed":
         dtypes = ["fp8"]
     modes = ["none", "align"]

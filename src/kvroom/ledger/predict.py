@@ -6,7 +6,7 @@ This is what everything else asks, so it is kept cheap: under a millisecond once
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvroom.devices.device import Machine
@@ -20,7 +20,7 @@ from kvroom.units import GIB, show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.backends import BackendChoice, choose_backend
 from kvroom.vllm.defaults import StartRefused, resolve
-from kvroom.vllm.kv.capacity import Pool, capacity
+from kvroom.vllm.kv.capacity import Pool, capacity_of_stages
 from kvroom.vllm.kv.layout import KvLayout, layout_of
 from kvroom.vllm.messages import gib_in_log
 from kvroom.vllm.releases import Release
@@ -81,33 +81,48 @@ def predict(setup: Setup) -> Prediction:
         verdict = Verdict(Status.FAILS, "weight_load", backend.error)
         return Prediction(setup, rules, verdict, settings, backend)
     try:
-        stages = [_stage(setup, settings, backend, stage) for stage in range(setup.args.pipeline_parallel_size)]
+        return _sized(setup, settings, backend)
     except EngineError as refusal:
         stage = refusal.stage if isinstance(refusal, StartRefused) else "kv_sizing"
-        verdict = Verdict(Status.FAILS, stage, refusal.problem)
-        return Prediction(setup, rules, verdict, settings, backend)
-    return min(stages, key=lambda stage: stage.pool.num_blocks if stage.pool else 0)
+        return Prediction(setup, rules, Verdict(Status.FAILS, stage, refusal.problem), settings, backend)
 
 
-def _stage(setup: Setup, settings: Settings, backend: BackendChoice, stage: int) -> Prediction:
-    layout = layout_of(
-        setup.shape,
-        setup.args,
-        settings,
-        backend.name,
-        backend.block_size,
-        stage=stage,
-        draft=setup.draft,
-        capability=setup.machine.device.compute_capability,
-    )
-    ledger = _ledger(setup, settings, backend, stage)
-    available = ledger.available
+def _sized(setup: Setup, settings: Settings, backend: BackendChoice) -> Prediction:
+    """The prediction of a launch that reaches the KV cache; one ledger for each pipeline stage."""
+    stages = range(setup.args.pipeline_parallel_size)
+    layouts = [
+        layout_of(
+            setup.shape,
+            setup.args,
+            settings,
+            backend.name,
+            backend.block_size,
+            stage=stage,
+            draft=setup.draft,
+            capability=setup.machine.device.compute_capability,
+        )
+        for stage in stages
+    ]
+    ledgers = [_ledger(setup, settings, backend, stage) for stage in stages]
     override = setup.args.num_gpu_blocks_override
-    pools = [capacity(layout, n, settings, override) for n in (available.low, available.expected, available.high)]
-    outcomes = [_outcome(setup, settings, ledger, pool, side) for side, pool in zip((-1, 0, 1), pools, strict=True)]
-    verdict = judge(*outcomes)
+    pools, outcomes = [], []
+    for side, end in zip((-1, 0, 1), ("low", "expected", "high"), strict=True):
+        available = [getattr(ledger.available, end) for ledger in ledgers]
+        pools.append(capacity_of_stages(layouts, available, settings, override))
+        outcomes.append(_outcome(setup, settings, ledgers, pools[-1], side))
+    poorest = min(stages, key=lambda stage: ledgers[stage].available.expected // (layouts[stage].bytes_per_block or 1))
     return Prediction(
-        setup, settings.rules, verdict, settings, backend, ledger, layout, pools[1], pools[0], pools[2], stage
+        setup,
+        settings.rules,
+        judge(*outcomes),
+        settings,
+        backend,
+        ledgers[poorest],
+        layouts[poorest],
+        pools[1],
+        pools[0],
+        pools[2],
+        poorest,
     )
 
 
@@ -209,10 +224,10 @@ def _requested(setup: Setup, settings: Settings) -> Entry:
     )
 
 
-def _outcome(setup: Setup, settings: Settings, ledger: Ledger, pool: Pool, side: int) -> Outcome:
+def _outcome(setup: Setup, settings: Settings, ledgers: Sequence[Ledger], pool: Pool, side: int) -> Outcome:
     """What happens when every part lies on the same side of its interval (-1 low, 0 expected, 1 high pool)."""
     rules = settings.rules
-    requested = ledger.requested.expected
+    requested = ledgers[0].requested.expected
     total = setup.machine.device.total_bytes
     free = setup.machine.free_bytes
     if free is not None and free < requested and rules["startup_free_memory_check"]:
@@ -224,17 +239,15 @@ def _outcome(setup: Setup, settings: Settings, ledger: Ledger, pool: Pool, side:
         )
         return Outcome(False, "device_memory_check", message)
     room = free if free is not None else total
-    weights = _on_side(ledger.weights, side)
-    if weights > room:
+    if any(_on_side(ledger.weights, side) > room for ledger in ledgers):
         return Outcome(False, "weight_load", rules["load_failed_message"])
-    if weights + _on_side(ledger.activation, side) > room:
+    if any(_on_side(ledger.weights, side) + _on_side(ledger.activation, side) > room for ledger in ledgers):
         return Outcome(False, "profile", "CUDA out of memory.")
     if not pool.fits:
         return Outcome(False, "kv_sizing", pool.error)
-    if setup.args.kv_cache_memory_bytes is not None:
-        taken = weights + _on_side(ledger.other, side) + setup.args.kv_cache_memory_bytes
-        if taken > room:
-            return Outcome(False, "kv_alloc", "CUDA out of memory.")
+    fixed = setup.args.kv_cache_memory_bytes or 0
+    if any(_on_side(ledger.weights, side) + _on_side(ledger.other, side) + fixed > room for ledger in ledgers):
+        return Outcome(False, "kv_alloc", "CUDA out of memory.")
     return Outcome(True)
 
 

@@ -23,7 +23,7 @@ class Pool:
     bytes_per_block: int
     block_size: int
     num_blocks: int
-    """0 when the launch fails before blocks are counted."""
+    """Where one request does not fit: the blocks that there would have been."""
     tokens: int
     """``GPU KV cache size`` as this release logs it; V0: blocks times their tokens."""
     max_concurrency: float
@@ -145,21 +145,25 @@ class _Found:
     settings: Settings
     longest: int
 
-    def pool(self, num_blocks: int, length: int, notes: list[str]) -> Pool:
-        """The pool of ``num_blocks`` blocks."""
+    def counted(self, num_blocks: int, length: int) -> tuple[int, float]:
+        """Tokens and concurrency of ``num_blocks`` blocks, as this release logs them."""
         layout = self.stage.layout
         rules = layout.rules
         if rules["kv_concurrency"] == "tokens":
             tokens = num_blocks * layout.block_size
-            concurrency = tokens / length
-        else:
-            concurrency = num_blocks / layout.request_blocks(length)
-            if rules["kv_tokens"] == "context":
-                tokens = int(concurrency * length)
-            else:
-                configured = rules["kv_tokens"] == "configured" and len(layout.groups) == 1
-                block = layout.block_size if configured else layout.min_block_size
-                tokens = num_blocks // len(layout.groups) * block * layout.context_ranks
+            return tokens, tokens / length
+        concurrency = num_blocks / layout.request_blocks(length)
+        if rules["kv_tokens"] == "context":
+            return int(concurrency * length), concurrency
+        configured = rules["kv_tokens"] == "configured" and len(layout.groups) == 1
+        block = layout.block_size if configured else layout.min_block_size
+        return num_blocks // len(layout.groups) * block * layout.context_ranks, concurrency
+
+    def pool(self, num_blocks: int, length: int, notes: list[str]) -> Pool:
+        """The pool of ``num_blocks`` blocks."""
+        layout = self.stage.layout
+        rules = layout.rules
+        tokens, concurrency = self.counted(num_blocks, length)
         lines = (
             *ranks_lines(layout.context_ranks, layout.prefill_ranks, rules),
             *size_lines(tokens, length, concurrency, rules),
@@ -181,15 +185,17 @@ class _Found:
         )
 
     def refused(self, length: int, error: str, notes: list[str]) -> Pool:
-        """A launch that stops with ``error`` before blocks are counted."""
+        """A launch that stops with ``error`` before vLLM counts its blocks: those that there would have been."""
         layout = self.stage.layout
+        num_blocks = max(self.stage.blocks, 0)
+        tokens, concurrency = self.counted(num_blocks, length)
         return Pool(
             available_bytes=self.stage.available,
             bytes_per_block=layout.bytes_per_block,
             block_size=layout.block_size,
-            num_blocks=0,
-            tokens=0,
-            max_concurrency=0.0,
+            num_blocks=num_blocks,
+            tokens=tokens,
+            max_concurrency=concurrency,
             max_model_len=length,
             needed_bytes=layout.needed_bytes(length),
             longest_context=self.longest,

@@ -140,6 +140,9 @@ class _Builder:
                 f"The layout of --kv-cache-dtype {self.cache_dtype} is not modelled.",
                 "Use another KV cache dtype to plan with.",
             )
+        turboquant = self.cache_dtype.startswith("turboquant_")
+        if turboquant and shape.is_hybrid and self.rules["kv_turboquant_hybrid_text"]:
+            raise EngineError(self.rules["kv_turboquant_hybrid_text"], "Use another --kv-cache-dtype, or vLLM 0.21.0.")
         self.sizes = kernel_sizes(backend, backend_block_size, self.rules)
         self.block = primary_block(args.block_size, backend_block_size, backend, self.sizes, self.rules)
         self.mode = self._mode()
