@@ -26,7 +26,8 @@ class KernelSizes:
     @property
     def smallest(self) -> int:
         """The smallest block that the kernels take."""
-        return min((*self.exact, *(() if self.multiple_of is None else (self.multiple_of,))))
+        sizes = self.exact if self.multiple_of is None else (*self.exact, self.multiple_of)
+        return min(sizes)
 
     def splits(self, block: int) -> bool:
         """Whether ``block`` tokens divide into blocks that the kernels take."""

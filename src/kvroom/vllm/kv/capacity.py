@@ -160,15 +160,23 @@ class _Found:
         return num_blocks // len(layout.groups) * block * layout.context_ranks, concurrency
 
     def pool(self, num_blocks: int, length: int, notes: list[str]) -> Pool:
-        """The pool of ``num_blocks`` blocks."""
+        """The pool of ``num_blocks`` blocks, with the lines that vLLM logs about it."""
         layout = self.stage.layout
-        rules = layout.rules
         tokens, concurrency = self.counted(num_blocks, length)
         lines = (
-            *ranks_lines(layout.context_ranks, layout.prefill_ranks, rules),
-            *size_lines(tokens, length, concurrency, rules),
+            *ranks_lines(layout.context_ranks, layout.prefill_ranks, layout.rules),
+            *size_lines(tokens, length, concurrency, layout.rules),
         )
         graphs, error = self._states_and_graphs(num_blocks)
+        return self._pool(num_blocks, length, error, (*notes, *lines, *graphs))
+
+    def refused(self, length: int, error: str, notes: list[str]) -> Pool:
+        """A launch that stops with ``error`` before vLLM counts its blocks: those that there would have been."""
+        return self._pool(max(self.stage.blocks, 0), length, error, tuple(notes))
+
+    def _pool(self, num_blocks: int, length: int, error: str | None, notes: tuple[str, ...]) -> Pool:
+        layout = self.stage.layout
+        tokens, concurrency = self.counted(num_blocks, length)
         return Pool(
             available_bytes=self.stage.available,
             bytes_per_block=layout.bytes_per_block,
@@ -181,27 +189,7 @@ class _Found:
             longest_context=self.longest,
             estimated_length=min(self.longest, self.settings.max_model_len),
             error=error,
-            notes=(*notes, *lines, *graphs),
-        )
-
-    def refused(self, length: int, error: str, notes: list[str]) -> Pool:
-        """A launch that stops with ``error`` before vLLM counts its blocks: those that there would have been."""
-        layout = self.stage.layout
-        num_blocks = max(self.stage.blocks, 0)
-        tokens, concurrency = self.counted(num_blocks, length)
-        return Pool(
-            available_bytes=self.stage.available,
-            bytes_per_block=layout.bytes_per_block,
-            block_size=layout.block_size,
-            num_blocks=num_blocks,
-            tokens=tokens,
-            max_concurrency=concurrency,
-            max_model_len=length,
-            needed_bytes=layout.needed_bytes(length),
-            longest_context=self.longest,
-            estimated_length=min(self.longest, length),
-            error=error,
-            notes=tuple(notes),
+            notes=notes,
         )
 
     def _states_and_graphs(self, num_blocks: int) -> tuple[tuple[str, ...], str | None]:

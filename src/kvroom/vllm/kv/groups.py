@@ -310,7 +310,7 @@ def _buckets(layers: Sequence[Layer], rules: Rules, *, by_page: bool) -> list[li
     equal: dict[object, list[Layer]] = {}
     for layer in layers:
         spec = layer.spec
-        key = (spec.kind, spec.window, spec.block_size, spec.page_bytes) if by_page else spec
+        key: object = (spec.kind, spec.window, spec.block_size, spec.page_bytes) if by_page else spec
         if by_page and spec.kind is SpecKind.FULL:
             key = (spec.kind, spec.block_size, spec.page_bytes)
         equal.setdefault(key, []).append(layer)
