@@ -67,7 +67,12 @@ def rows() -> list[tuple[str, str, int, int]]:
     releases = Counter(case["release"] for case in plans)
     equal, stated = parameters()
     return [
-        ("KV plans: blocks, tokens, concurrency, need, estimate, error text", _spread(releases), sum(len(case["plans"]) for case in plans), _marked(plans)),
+        (
+            "KV plans: blocks, tokens, concurrency, need, estimate, error text",
+            _spread(releases),
+            sum(len(case["plans"]) for case in plans),
+            _marked(plans),
+        ),
         ("KV cache specs of models", "0.32.0", len(read("models/kv_specs.json")["cases"]), 0),
         ("weights: parameters and buffers, to the byte", "0.32.0, 0.28.0", len(traces), _marked(traces)),
         ("parameters of packaged models", "transformers' classes", stated, stated - equal),

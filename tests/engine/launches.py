@@ -259,7 +259,7 @@ def _bytes(draw: st.DrawFn, launch: Launch) -> tuple[int, ...]:
     stages = launch.args.pipeline_parallel_size
     try:
         layouts = launch.layouts()
-        block = max(max(layout.bytes_per_block for layout in layouts), 1)
+        block = max(*(layout.bytes_per_block for layout in layouts), 1)
         request = max(layout.request_blocks(launch.settings.max_model_len) for layout in layouts)
     except Exception:
         block, request = 1 << 20, 1000

@@ -88,7 +88,7 @@ def optional(name):
 class Pretended(types.ModuleType):
     """A package that is not installed: whatever is imported from it is an empty class."""
 
-    __path__ = []
+    __path__: tuple = ()
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -490,7 +490,7 @@ class Release:
         else:
             plans = [
                 planner.get_kv_cache_config(config, worker, available)
-                for worker, available in zip(workers, q["available"])
+                for worker, available in zip(workers, q["available"], strict=True)
             ]
             planner.unify_kv_cache_configs(plans)
         if hasattr(self.utils, "update_kv_cache_capacity"):

@@ -107,20 +107,22 @@ def merged(specs: Sequence[Spec], *, by_page: bool = False) -> Spec | None:
     if first.kind is not SpecKind.FULL:
         same = all(_type_id(spec) == _type_id(first) for spec in specs) if by_page else len(set(specs)) == 1
         return first if same else None
-    for spec in specs[1:]:
-        if spec.kind is not SpecKind.FULL or spec.block_size != first.block_size:
-            return None
-        if by_page:
-            if spec.page_bytes != first.page_bytes:
-                return None
-        elif spec.identity != first.identity or spec.page_padded != first.page_padded:
+    if any(spec.kind is not SpecKind.FULL for spec in specs):
+        return None
+    if by_page:
+        if any(spec.block_size != first.block_size or spec.page_bytes != first.page_bytes for spec in specs):
             return None
     windows = {mark: {s.window for s in specs if s.promoted == mark} for mark in ("sliding", "chunked")}
     if any(len(found) > 1 for found in windows.values()):
         raise WindowMismatch("All attention layers in the same KV cache group must have the same window size.")
     if windows["sliding"] and windows["chunked"]:
         return None
-    return first
+    alike = by_page or all(_merge_key(spec) == _merge_key(first) for spec in specs)
+    return first if alike else None
+
+
+def _merge_key(spec: Spec) -> tuple[object, ...]:
+    return spec.block_size, spec.identity, spec.page_padded
 
 
 def _type_id(spec: Spec) -> tuple[object, ...]:

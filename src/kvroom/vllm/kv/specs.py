@@ -386,6 +386,8 @@ class _Builder:
             return
         heads, size, dtype = kv_heads_per_rank(first.kv_heads, self.tp), first.head_size, self.settings.dtype
         quantized = attention_bytes(heads, size, size, self.cache_dtype, dtype, "full", self.rules)
+        if self.cache_dtype.startswith("turboquant_") and self.rules["kv_aligns_turboquant_unpacked"]:
+            quantized = 2 * heads * size
         plain = attention_bytes(heads, size, size, "auto", dtype, "full", self.rules)
         shared = align_dtypes(self.block, quantized, plain, self.state_page, self.sizes)
         self.block, self.shared_page = shared.block, shared.page

@@ -53,7 +53,8 @@ def state_dtypes(
     """The dtypes of the shapes of ``cache``, in their order.
 
     ``conv`` is ``--mamba-cache-dtype`` and ``recurrent`` ``--mamba-ssm-cache-dtype`` (None: auto);
-    ``dtype`` is the model's, or in releases with ``kv_state_dtype_of_cache`` the KV cache's. Some architectures take the recurrent dtype from their config.
+    ``dtype`` is the model's, or in releases with ``kv_state_dtype_of_cache`` the KV cache's.
+    Some architectures take the recurrent dtype from their config.
     """
     first = dtype if conv in (None, "auto") else str(conv)
     kind = cache.kind
