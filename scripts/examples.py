@@ -17,7 +17,7 @@ from kvroom.cli.main import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-BLOCK = re.compile(r"^(    \$ kvroom [^\n]*(?:\\\n[^\n]*)*\n)(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
+BLOCK = re.compile(r"^(    \$ kvroom (?:[^\n]*\\\n)*[^\n]*\n)(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
 
 
 def output(command: str) -> str:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "kvroom"
-BASE = {"units", "errors", "version", "redaction"}
+BASE = {"units", "errors", "version", "redaction", "files"}
 ALLOWED = {
     "units": set(),
-    "errors": set(),
+    "errors": {"redaction"},
     "version": set(),
     "redaction": set(),
+    "files": set(),
     "models": BASE,
     "devices": BASE,
     "launches": BASE | {"vllm"},

@@ -14,14 +14,32 @@ message and exits with 2.
 
 from __future__ import annotations
 
+from kvroom.redaction import clean
+
+_LONGEST = 1500
+"""Characters of a problem or a cure that are shown: what was given may be of any length."""
+
+
+def short(text: str, most: int = 120) -> str:
+    """``text`` for a message: cut where it is longer than ``most`` characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
 
 class KvroomError(Exception):
-    """Base of every error meant for a user: ``str(error)`` is the whole message."""
+    """Base of every error meant for a user: ``str(error)`` is the whole message.
+
+    What was given is quoted in it, so secrets are masked, control codes replaced, and long texts cut.
+    """
 
     def __init__(self, problem: str, cure: str = "") -> None:
+        problem, cure = _shown(problem), _shown(cure)
         super().__init__(f"{problem}\n{cure}" if cure else problem)
         self.problem = problem
         self.cure = cure
+
+
+def _shown(text: str) -> str:
+    return short(clean(text[: 2 * _LONGEST]), _LONGEST)
 
 
 class UsageError(KvroomError):

@@ -8,11 +8,19 @@ from collections.abc import Sequence
 MASK = "<redacted>"
 _SECRET = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{6,}|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{10,}|AKIA[A-Z0-9]{12,})"
-    r"|(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)"
+    r"|(?<=://)[^/\s@]{1,400}(?=@)"
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{6,200})"
 )
-_SECRET_FLAGS = frozenset({"--api-key", "--hf-token", "--ssl-keyfile-password", "--token"})
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SECRET_FLAGS = (
+    ("--api-key", "--api-k"),
+    ("--hf-token", "--hf-t"),
+    ("--ssl-keyfile-password", "--ssl-keyfile-p"),
+    ("--token", "--token"),
+)
+"""Flags whose value is a secret, each with the shortest form that vLLM takes for it."""
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+"""Characters that steer a terminal, hide, turn the direction of writing, or are half a character."""
+_CONTROL = re.compile(f"(?![\\n\\t]){UNSEEN.pattern}")
 
 
 def clean(text: str) -> str:
@@ -29,7 +37,11 @@ def clean_command(tokens: Sequence[str]) -> list[str]:
             cleaned.append(MASK)
             continue
         name, equals, _ = token.partition("=")
-        hide = name.replace("_", "-") in _SECRET_FLAGS
+        hide = _is_secret(name.replace("_", "-"))
         cleaned.append(f"{name}={MASK}" if hide and equals else clean(token))
         hide = hide and not equals
     return cleaned
+
+
+def _is_secret(option: str) -> bool:
+    return any(flag.startswith(option) and option.startswith(least) for flag, least in _SECRET_FLAGS)

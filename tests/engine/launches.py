@@ -24,9 +24,9 @@ from kvroom.models.shape import (
 )
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.kv.blocks import kernel_sizes
+from kvroom.vllm.kv.context import is_skipped, skipped_layers
 from kvroom.vllm.kv.formats import sparse_format, storage_dtype
 from kvroom.vllm.kv.layout import KvLayout, layout_of
-from kvroom.vllm.kv.specs import is_skipped, skipped_layers
 from kvroom.vllm.kv.state_shapes import state_dtypes, state_shapes
 from kvroom.vllm.parallel import stage_layers
 from kvroom.vllm.releases import Release
@@ -100,6 +100,7 @@ class Launch:
                 [layer.index, caches.index(layer.cache), is_skipped(layer, skipped)] for layer in self.shape.caches
             ],
             "skipped": sorted(skipped),
+            "decoder_layers": self.shape.layers,
             "stages": [list(stage) for stage in stages],
             "tp": args.tensor_parallel_size,
             "dtype": settings.dtype,
@@ -228,6 +229,7 @@ def launches(draw: st.DrawFn, rules: Rules) -> Launch:
         backend, preferred = "FLASHMLA_SPARSE_DSV4", 256
     parallel = family in ("uniform", "latent") and rules["kv_context_parallel"] != "none"
     skips = settings.kv_cache_dtype != "auto" and "nvfp4" in rules["kv_packs"] and family in PLAIN_FAMILIES
+    skips = skips and any(isinstance(layer.cache, AttentionCache) for layer in shape.caches)
     args = EngineArgs(
         kv_cache_dtype_skip_layers=draw(st.sampled_from(((), (), ("0",), ("1", "5"), ("sliding_window",))))
         if skips
@@ -321,9 +323,11 @@ def _shapes(draw: st.DrawFn, family: str, tp: int, release: Release) -> ModelSha
     count = draw(st.integers(1, 40))
     heads = draw(st.sampled_from((1, 2, 4, 8, 16, 20)))
     size = draw(st.sampled_from(HEAD_SIZES))
-    full = AttentionCache(AttentionKind.FULL, heads, size, size)
+    own_values = family in ("two_windows", "drafted") and release >= (0, 20, 0)
+    size_v = draw(st.sampled_from((size, size // 2))) if own_values else size
+    full = AttentionCache(AttentionKind.FULL, heads, size, size_v)
     window = draw(st.sampled_from(WINDOWS))
-    sliding = AttentionCache(AttentionKind.SLIDING, heads, size, size, window)
+    sliding = AttentionCache(AttentionKind.SLIDING, heads, size, size_v, window)
     every = draw(st.integers(2, 7))
     latent = MlaCache(512, 64)
     caches: list[Cache] = [full] * count
@@ -337,7 +341,7 @@ def _shapes(draw: st.DrawFn, family: str, tp: int, release: Release) -> ModelSha
             other = AttentionCache(AttentionKind.SLIDING, more, wider, wider, window)
         caches = [full if (i + 1) % every == 0 else other for i in range(count)]
         if family == "two_windows":
-            last = AttentionCache(AttentionKind.SLIDING, heads, size, size, 2 * window)
+            last = AttentionCache(AttentionKind.SLIDING, heads, size, size_v, 2 * window)
             caches += [last] * draw(st.integers(1, 12))
         if family == "drafted":
             caches += [full] * draw(st.integers(1, 3))

@@ -144,7 +144,7 @@ class Release:
         self.backends = optional("vllm.v1.attention.backend") or optional("vllm.attention.backends.abstract")
         self.platform = optional("vllm.platforms.interface")
         self.hybrid = getattr(optional("vllm.model_executor.models.config"), "HybridAttentionMambaModelConfig", None)
-        self.has = {name: hasattr(self.planner, name) for name in dir(self.planner)}
+        self.parallel = optional("vllm.distributed.utils")
         self._neutralise()
 
     def _neutralise(self):
@@ -474,6 +474,10 @@ class Release:
             result = {
                 "pages": [spec.page_size_bytes for spec, _ in known],
                 "block": config.cache_config.block_size,
+                "stages": [
+                    list(range(*self.parallel.get_pp_indices(q["decoder_layers"], rank, len(q["stages"]))))
+                    for rank in range(len(q["stages"]))
+                ],
             }
             return {**result, **self.plan(config, workers, q)}
         except (ValueError, AssertionError, NotImplementedError, TypeError, ZeroDivisionError) as error:

@@ -21,8 +21,8 @@ from tests.engine.server import KEPT_LINES
 
 pytestmark = pytest.mark.engine
 
-EXAMPLES = {environment.NEWEST: 1000}
-OTHERS = 300
+EXAMPLES = {environment.NEWEST: 2000}
+OTHERS = 1000
 RELEASES = os.environ.get("KVROOM_ENGINE_RELEASES", "").split() or [environment.NEWEST, *environment.OLDER]
 REFUSALS = {"NotImplementedError", "AssertionError", "TypeError", "ValueError", "ZeroDivisionError"}
 
@@ -97,14 +97,16 @@ def _difference(launch: Launch, answer: dict[str, Any]) -> str:
         "num_blocks": pool.num_blocks,
         "max_model_len": pool.max_model_len,
         "block": pool.block_size,
-        "groups": [[len(group.layers), group.spec.block_size] for group in layouts[0].groups],
+        "groups": [[len(group.layers), group.spec.block_size, group.uniform] for group in layouts[0].groups],
+        "stages": launch.question()["stages"],
         "lines": sorted(_kept(pool.notes)),
     }
     theirs = {
         "num_blocks": answer["num_blocks"],
         "max_model_len": answer["max_model_len"],
         "block": answer["block"],
-        "groups": [group[:2] for group in answer["groups"]],
+        "groups": [[*group[:2], group[2] == "UniformTypeKVCacheSpecs"] for group in answer["groups"]],
+        "stages": answer["stages"],
         "lines": sorted(set(answer["lines"])),
     }
     return "" if ours == theirs else f"kvroom: {ours}\n  vLLM:   {theirs}"

@@ -58,7 +58,7 @@ def build(
     refused: str | None = None,
     backend: Mapping[str, Any] | None = None,
     gib: Mapping[str, float] | None = None,
-    activation_why: str = "peak of the profile run: the sampler",
+    activation_cause: str = "sampler",
     pool: Mapping[str, Any] | None = None,
     states: int = 0,
     status: Status = Status.FITS,
@@ -86,7 +86,9 @@ def build(
     }
     numbers |= gib or {}
     parts = {
-        name: exact(name, int(value * GIB), Basis.COMPUTED, activation_why if name == "activation" else name)
+        name: replace(
+            exact(name, int(value * GIB), Basis.COMPUTED, name), cause=activation_cause if name == "activation" else ""
+        )
         for name, value in numbers.items()
     }
     ledger = close(*parts.values())

@@ -66,7 +66,7 @@ CASES = (
             "command": "--gpu-memory-utilization 0.97",
             "backend": {"name": "FLASHINFER", "outside_bytes": 413138944},
         },
-        "the workspace of FLASHINFER (0.38 GiB) must fit outside the budget, where 0.22 GiB",
+        "the workspace of FLASHINFER (0.38 GiB) must fit outside the budget, where 0.27 GiB",
         (
             {
                 "command": "--gpu-memory-utilization 0.95",
@@ -121,7 +121,7 @@ CASES = (
     Case(
         "KVR108",
         {"command": "--kv-cache-memory-bytes 12G"},
-        "12.00 GiB are asked for; weights and activations leave 7.40 GiB.",
+        "12.00 GiB are asked for; weights and activations leave 7.45 GiB.",
         ({"command": "--kv-cache-memory-bytes 7G"}, {}),
     ),
     Case(
@@ -264,13 +264,13 @@ CASES = (
         "KVR125",
         {
             "command": "--max-num-batched-tokens 65536",
-            "activation_why": "peak: the forward pass",
+            "activation_cause": "forward",
             "gib": {"activation": 7},
         },
         "65,536 batched tokens set the activation peak of 7.00 GiB",
         (
             {"command": "--max-num-batched-tokens 65536"},
-            {"command": "--max-num-batched-tokens 8192", "activation_why": "peak: the forward pass"},
+            {"command": "--max-num-batched-tokens 8192", "activation_cause": "forward"},
         ),
     ),
     Case(
@@ -366,7 +366,7 @@ CASES = (
         "KVR151",
         {
             "shape": {"vision": VisionTower(1152, 27, 14)},
-            "activation_why": "peak: the vision encoder, profiled with its largest item",
+            "activation_cause": "encoder",
             "gib": {"activation": 3.5},
         },
         "Profiling the vision encoder takes 3.50 GiB from the KV cache.",

@@ -7,7 +7,7 @@ import pytest
 import kvroom
 from kvroom.ledger.verdict import Status
 from kvroom.plans.plan import Plan
-from kvroom.remedies.flags import round_length
+from kvroom.remedies.limits import round_length
 
 
 def plan(model: str, gpu: str, **options: object) -> Plan:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvroom.devices.names import parse_memory
-from kvroom.errors import UsageError
+from kvroom.errors import UsageError, short
+from kvroom.files import reason, too_large
 from kvroom.ledger.verdict import Status
-from kvroom.plans.make import Request, plan_tokens
+from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
+from kvroom.plans.request import ENTRIES, Request
 
 PIPED_WIDTH = 140
 """Columns of a table that goes to a file or another program."""
-ENTRIES = ("total", "weights", "activation", "other", "cuda_graphs", "available")
+NARROWEST = 60
+"""Columns of a table on a terminal that has fewer, or says so."""
+_LONGEST = 4_000_000
+"""Bytes of a file that are looked at; what is longer is no launch script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,7 @@ class Asked:
         for item in self.env:
             name, equals, value = item.partition("=")
             if not equals or not name:
-                raise UsageError(f"--env {item}: not NAME=VALUE.")
+                raise UsageError(f"--env {short(item)}: not NAME=VALUE.")
             env[name] = value
         return env
 
@@ -65,10 +71,10 @@ def _measured(items: tuple[str, ...]) -> dict[str, int]:
         name, equals, size = item.partition("=")
         if not equals or name not in ENTRIES:
             raise UsageError(
-                f"--measured {item}: not an entry of the ledger with its size.",
+                f"--measured {short(item)}: not an entry of the ledger with its size.",
                 f"Write NAME=SIZE with a name of {', '.join(ENTRIES)}, e.g. --measured activation=1.42GiB.",
             )
-        entries[name] = parse_memory(size)
+        entries[name] = parse_memory(size, least=0)
     return entries
 
 
@@ -85,20 +91,46 @@ def many(args: Sequence[str], asked: Asked) -> tuple[list[Plan], bool]:
 
     if not args:
         raise UsageError("Nothing to check.", "Give files, or a command after `--`: kvroom check -- vllm serve ...")
-    if args[0] != "-" and not Path(args[0]).exists() and len(args) > 1:
-        return check_words(args, asked.variables(), asked.request()), False
     env, request = asked.variables(), asked.request()
+    if len(args) == 1 and " " in args[0] and not _is_file(args[0]):
+        plans = check_text(args[0], env, request)
+        return plans, len(plans) > 1
+    if not _are_files(args):
+        return check_words(args, env, request), False
     return [plan for name in args for plan in check_text(_read_file(name), env, request, name)], True
 
 
-def _read_file(name: str) -> str:
-    if name == "-":
-        return sys.stdin.read()
+def _are_files(args: Sequence[str]) -> bool:
+    """Whether ``args`` name files, not the words of a command (whose program may be a file as well)."""
+    from kvroom.launches.read import starts_command
+
+    if starts_command(args):
+        return False
+    return args[0] == "-" or len(args) == 1 or _is_file(args[0]) or not any(arg.startswith("-") for arg in args)
+
+
+def _is_file(name: str) -> bool:
     try:
-        return Path(name).read_text("utf-8")
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long for a path
+        return False
+
+
+def _read_file(name: str) -> str:
+    """The text of a file, a pipe or (``-``) the standard input; UsageError where it cannot be had."""
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(_LONGEST + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(_LONGEST + 1)
+        if len(data) > _LONGEST:
+            raise too_large(_LONGEST)
+        return data.decode("utf-8-sig")
     except (OSError, ValueError) as error:
+        shown = "The standard input" if name == "-" else short(name)
         raise UsageError(
-            f"{name} cannot be read: {error.__class__.__name__}.",
+            f"{shown} cannot be read: {reason(error)}.",
             "Give a text file with a launch command, or a command after `--`.",
         ) from None
 
@@ -109,19 +141,30 @@ def print_plans(plans: list[Plan], *, as_json: bool, explain: bool, many: bool) 
         from kvroom.report.as_json import plan_data
 
         data = [plan_data(plan) for plan in plans]
-        sys.stdout.write(json.dumps(data if many else data[0], indent=1) + "\n")
+        _write(json.dumps(data if many else data[0], indent=1, allow_nan=False) + "\n")
         return
     from rich.console import Console
 
     from kvroom.report.as_text import print_plan
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPED_WIDTH)
-    for number, plan in enumerate(plans):
-        if number:
-            console.print()
-        print_plan(plan, console, explain=explain)
+    width = max(console.width, NARROWEST) if console.is_terminal else PIPED_WIDTH
+    console = Console(highlight=False, width=width)
+    with console.capture() as printed:
+        for number, plan in enumerate(plans):
+            if number:
+                console.print()
+            print_plan(plan, console, explain=explain)
+    _write(printed.get())
+
+
+def _write(text: str) -> None:
+    """Print ``text``; a reader that went away (``kvroom ... | head``) has read enough."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(plans: list[Plan]) -> int:
@@ -137,8 +180,7 @@ def print_rule(code: str | None) -> None:
     from kvroom.findings.catalogue import all_rules, rule
 
     if code is None:
-        for item in all_rules():
-            sys.stdout.write(f"{item.code}  {item.name}: {item.summary}\n")
+        _write("".join(f"{item.code}  {item.name}: {item.summary}\n" for item in all_rules()))
         return
     item = rule(code)
-    sys.stdout.write(f"# {item.code} {item.name}\n\n{item.explanation.strip()}\n")
+    _write(f"# {item.code} {item.name}\n\n{item.explanation.strip()}\n")

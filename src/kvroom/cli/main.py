@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from typing import Any
 
@@ -12,7 +14,17 @@ from kvroom.errors import KvroomError
 from kvroom.redaction import clean
 from kvroom.version import __version__
 
-_PASS_ON = {"ignore_unknown_options": True}
+_QUIET_HUB = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+"""The hub's library prints bars and attempts beside the answer unless somebody asks for them."""
+_PASS_ON = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+
+class _PassesOn(click.Command):
+    """A command whose unknown options are vLLM's; ``-h`` helps only alone, since ``-O.cudagraph_mode`` holds one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does."""
+        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)
 
 
 @click.group(context_settings={"help_option_names": ["--help", "-h"]})
@@ -21,7 +33,7 @@ def app() -> None:
     """Is there room in this GPU's KV cache, and what must I change if there is not?"""
 
 
-@app.command(context_settings=_PASS_ON)
+@app.command(cls=_PassesOn, context_settings=_PASS_ON)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="MODEL [VLLM FLAGS]...")
 @shared
 def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, **asked: Any) -> None:
@@ -34,7 +46,7 @@ def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, **asked: Any) -
     jobs.print_plans([jobs.one(args, jobs.Asked(**asked))], as_json=as_json, explain=explain, many=False)
 
 
-@app.command(context_settings=_PASS_ON)
+@app.command(cls=_PassesOn, context_settings=_PASS_ON)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
 @shared
 def check(args: tuple[str, ...], *, as_json: bool, explain: bool, **asked: Any) -> int:
@@ -66,24 +78,36 @@ def run(argv: list[str] | None = None) -> int:
     try:
         code = app.main(argv, prog_name="kvroom", standalone_mode=False)
     except KvroomError as error:
-        for line in f"error: {error}".splitlines():
-            sys.stderr.write(clean(line) + "\n")
-        return 2
+        return _failed(f"error: {error}")
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        message = error.format_message()
+        return _failed(message if message.startswith("Usage:") else f"error: {message}")
     except click.Abort:
         return 130
     return int(code or 0)
 
 
+def _failed(message: str) -> int:
+    sys.stderr.write(clean(message) + "\n")
+    return 2
+
+
 def entry() -> None:
-    """The console script."""
+    """The console script. Its streams may be closed, know ASCII only, be full or have no reader."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.TextIOWrapper(io.BytesIO()))
+        elif name != "stdin":
+            stream.reconfigure(errors="replace")
+    for name, value in _QUIET_HUB.items():
+        os.environ.setdefault(name, value)
     try:
-        sys.exit(run())
-    except BrokenPipeError:
-        # The reader went away (`kvroom ... | head`): nothing is left to say.
-        sys.stderr.close()
-        sys.exit(0)
+        code = run()
+        sys.stdout.flush()
+    except OSError as error:
+        code = _failed(f"error: the output cannot be written: {error.strerror}.")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    sys.exit(code)

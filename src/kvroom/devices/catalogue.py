@@ -229,4 +229,4 @@ def _nearest(name: str) -> str:
     labels = list(dict.fromkeys(spelled[text].device.name for text in near))[:5]
     if labels:
         return f"The nearest: {', '.join(labels)}."
-    return "Give --gpu-memory and --compute-capability for a card that is not in the catalogue."
+    return "For a card that is not in the catalogue, name one of its architecture and give --gpu-memory."

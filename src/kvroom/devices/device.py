@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvroom.units import GIB
+
+CONTEXT_GIB = (0.25, 0.45, 0.6)
+"""What a CUDA context takes of an idle card before vLLM's first snapshot: least, usual, most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -48,3 +53,12 @@ class Machine:
     free_bytes: int | None = None
     """Free before the launch, on the device with the least; None when nobody said."""
     processes: tuple[GpuProcess, ...] = ()
+
+    def free_before_launch(self, side: int = 0) -> int:
+        """Bytes free when vLLM looks first: as said, else the total less a context.
+
+        ``side`` is -1 for the least that may be free, 0 for the usual, 1 for the most.
+        """
+        if self.free_bytes is not None:
+            return self.free_bytes
+        return self.device.total_bytes - int(CONTEXT_GIB[1 - side] * GIB)

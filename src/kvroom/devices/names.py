@@ -7,8 +7,8 @@ import re
 from kvroom.errors import DeviceError, UsageError
 from kvroom.units import GIB, KIB, MIB
 
-_COUNT_FIRST = re.compile(r"(-?\d{1,4})\s*(?:[x\u00d7*]\s*|\s+)(?=\S*[^\W\d_]|\d{4})(.+)", re.IGNORECASE)
-_COUNT_LAST = re.compile(r"(.*[\w)])\s*[x\u00d7*:]\s*(-?\d{1,4})", re.IGNORECASE)
+_COUNT_FIRST = re.compile(r"(-?[0-9]{1,4})\s*(?:[x\u00d7*]\s*|\s+)(?=\S*[^\W\d_]|\d{4})(.+)", re.IGNORECASE)
+_COUNT_LAST = re.compile(r"(.*[\w)])\s*[x\u00d7*:]\s*(-?[0-9]{1,4})", re.IGNORECASE)
 MOST_GPUS = 4096
 
 _NOISE = frozenset(
@@ -30,7 +30,7 @@ _UNITS = {
     "t": KIB * GIB, "ti": KIB * GIB, "tib": KIB * GIB, "tb": 10**12,
     "b": 1,
 }  # fmt: skip
-_MEMORY = re.compile(r"([+-]?[\d.,]+)\s*([a-z]*)", re.IGNORECASE)
+_MEMORY = re.compile(r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 
 
 def words(name: str) -> frozenset[str]:
@@ -76,11 +76,11 @@ def _is_name_alone(text: str) -> bool:
     return len(match[1]) == 4 or match[2].lower() in {"ti", "super", "laptop", "ada"}
 
 
-def parse_memory(text: str) -> int:
-    """Bytes of a size such as ``24GiB``, ``24GB``, ``24564MiB`` or ``24``.
+def parse_memory(text: str, *, least: int = 1) -> int:
+    """Bytes of a size such as ``24GiB``, ``24GB``, ``24564MiB`` or ``24``; commas are for thousands only.
 
     A bare number, ``G`` and ``Gi`` are GiB, ``GB`` is decimal, and likewise for M and T.
-    Raises UsageError for anything else, and for a size that is not above zero.
+    Raises UsageError for anything else, and for a size below ``least`` bytes.
 
     >>> parse_memory("24"), parse_memory("24GB"), parse_memory("24564 MiB")
     (25769803776, 24000000000, 25757220864)
@@ -94,6 +94,6 @@ def parse_memory(text: str) -> int:
     if unit is None:
         raise UsageError(f"'{text[:40]}' is not a size of memory.", "Write it as in 24GiB or 24564MiB.")
     size = int(number * unit)
-    if not 0 < size <= KIB * KIB * GIB:
+    if not least <= size <= KIB * KIB * GIB:
         raise UsageError(f"'{text}' cannot be the memory of a GPU.", "Write a size above zero, as in 24GiB.")
     return size

@@ -60,6 +60,13 @@ def program_name(word: Word) -> str:
     return word.text.replace("\\", "/").rsplit("/", 1)[-1]
 
 
+def is_program(word: Word) -> bool:
+    """Whether ``word`` starts the server, or a program that starts another."""
+    name = program_name(word)
+    known = name in _PREFIXES or name in _RUN_TOOLS or name in ("vllm", "vllm.exe")
+    return known or _PYTHON.fullmatch(name) is not None or ASSIGNMENT.match(word.text) is not None
+
+
 def strip_prefixes(words: list[Word]) -> tuple[list[Word], dict[str, Word], str | None]:
     """``words`` from the program itself on, the environment set in front of it, and a version named there."""
     env: dict[str, Word] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kvroom.errors import UsageError
+from kvroom.errors import UsageError, short
 from kvroom.launches.containers import RUNNERS, ContainerRun, image_version, read_run
 from kvroom.launches.launch import Launch
-from kvroom.launches.programs import program_name, requirement, server_words, strip_prefixes
+from kvroom.launches.programs import is_program, program_name, requirement, server_words, strip_prefixes
 from kvroom.launches.shell import Command, RawWord, read_commands
 from kvroom.launches.variables import ASSIGNMENT, Variables, Word
 from kvroom.vllm.arguments import decides
@@ -40,7 +40,8 @@ def read_command(text: str, *, source: str = "", variables: Mapping[str, str] | 
     """
     found = _read_text(text, _Place(source), Variables.of(variables or {}))
     if not found:
-        raise UsageError(f"{source or 'The text'} starts no vLLM server.", f"Give a command with {_FORMS}.")
+        shown = "The standard input" if source == "-" else short(source) or "The text"
+        raise UsageError(f"{shown} starts no vLLM server.", f"Give a command with {_FORMS}.")
     return found
 
 
@@ -51,6 +52,12 @@ def read_words(words: Sequence[str], *, source: str = "") -> list[Launch]:
         shown = " ".join(words)[:60]
         raise UsageError(f"'{shown}' starts no vLLM server.", f"Give a command with {_FORMS}.")
     return found
+
+
+def starts_command(words: Sequence[str]) -> bool:
+    """Whether ``words`` begin as launches do (``docker``, ``./venv/bin/python``, ``X=1``), so are no files' names."""
+    first = Word(words[0])
+    return len(words) > 1 and (is_program(first) or program_name(first) in RUNNERS | _SHELLS)
 
 
 def _read_text(text: str, place: _Place, state: Variables) -> list[Launch]:

@@ -34,29 +34,34 @@ def activation_peak(
 
     The sampler runs on the last stage only, the vision encoder on the first.
     """
-    phases: list[tuple[str, Estimate]] = []
     kept = moe_workspace(shape, args, settings)
-    forward = forward_peak(shape, args, settings)
-    phases.append((_forward_words(shape, settings), forward.plus(kept)))
+    encodes = first_stage and shape.vision is not None and not _skips_encoder(args)
+    if encodes:
+        # The encoder's outputs stay cached while the language model runs.
+        kept = kept.plus(encoder_outputs(shape, settings))
+    phases = {"forward": forward_peak(shape, args, settings).plus(kept)}
     if last_stage and not settings.is_pooling:
-        phases.append((_sampler_words(shape, settings), sampler_peak(shape, args, settings).plus(kept)))
-    if first_stage and shape.vision is not None and not _skips_encoder(args):
-        phases.append(("the vision encoder, profiled with its largest item", encoder_peak(shape, args, settings)))
+        phases["sampler"] = sampler_peak(shape, args, settings).plus(kept)
+    if encodes:
+        phases["encoder"] = encoder_peak(shape, args, settings)
     peak = ZERO
-    for _, estimate in phases:
+    for estimate in phases.values():
         peak = peak.at_least(estimate)
     peak = peak.plus(mebibytes(settings.rules["profile_extra_mib"])).plus(_cublas(device, settings))
     if shape.assumptions:
         peak = Estimate(peak.low * 0.6, peak.expected, peak.high * 1.6)
-    words = max(phases, key=lambda phase: phase[1].expected)[0]
+    cause = max(phases, key=lambda phase: phases[phase].expected)
+    words = {"forward": _forward_words, "sampler": _sampler_words, "encoder": _encoder_words}[cause]
+    rule = settings.rules.rule(_sampler_rule(args, settings))
     return Entry(
         "activation",
         int(peak.low),
         int(peak.expected),
         int(peak.high),
         Basis.ESTIMATED,
-        f"peak of the profile run: {words}",
-        _sampler_rule_source(settings) if "sampler" in words else "gpu_model_runner.py: profile_run",
+        f"peak of the profile run: {words(shape, settings)}",
+        rule.source if cause == "sampler" else "v1/worker/gpu_model_runner.py: profile_run",
+        cause,
     )
 
 
@@ -69,7 +74,7 @@ def _cublas(device: Device, settings: Settings) -> Estimate:
 
 
 def sampled_rows(settings: Settings) -> int:
-    """Rows of logits in the profile run: dummy requests, and drafts where it speculates."""
+    """Rows of logits in the profile run: one for each dummy request."""
     return min(settings.max_num_seqs, settings.max_num_batched_tokens)
 
 
@@ -80,10 +85,9 @@ def sampler_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
     hidden = rule["hidden"] * settings.max_num_batched_tokens * shape.hidden_size * _BYTES.get(settings.dtype, 2)
     per_logit = per_logit.plus(Estimate(hidden, hidden, hidden))
     if settings.speculative_tokens:
-        # Draft probabilities are one more float32 row for each request.
-        per_logit = per_logit.plus(
-            Estimate(0.0, 0.0, 4.0 * sampled_rows(settings) * shape.vocab_size * settings.speculative_tokens)
-        )
+        # The rejection sampler gets a second pair of logits a request, and its float32 copies.
+        drafts = sampled_rows(settings) * shape.vocab_size
+        per_logit = per_logit.plus(Estimate(0.0, 4.0 * drafts, 12.0 * drafts))
     return per_logit
 
 
@@ -93,11 +97,6 @@ def _sampler_rule(args: EngineArgs, settings: Settings) -> str:
     if args.env.get("VLLM_USE_FLASHINFER_SAMPLER") == "1":
         return "sampler_bytes_per_logit_flashinfer"
     return "sampler_bytes_per_logit"
-
-
-def _sampler_rule_source(settings: Settings) -> str:
-    name = "sampler_bytes_per_logit_v2" if settings.model_runner == "V2" else "sampler_bytes_per_logit"
-    return settings.rules.rule(name).source
 
 
 def forward_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
@@ -113,12 +112,13 @@ def forward_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
         kv = 2 * shape.kv_heads * shape.head_size
         widest = tokens * (cdiv(q + kv, tp) + cdiv(q, tp)) * size
     if shape.mla is not None:
-        # Up-projected queries, keys and values of every head (v1/attention/backends/mla/common.py).
-        head = shape.v_head_size * 2 + (shape.head_size or shape.v_head_size)
-        context = min(max(8 * settings.max_model_len, 4 * settings.max_num_seqs * 16), 65536)
-        widest = tokens * cdiv(shape.heads, tp) * head * size
-        widest += context * (shape.mla.kv_lora_rank + shape.mla.rope_size) * size
-        widest += context * cdiv(shape.heads, tp) * 2 * shape.v_head_size * size
+        heads = cdiv(shape.heads, tp)
+        head = 2 * (shape.qk_nope_head_size + shape.mla.rope_size) + 2 * shape.v_head_size
+        widest = tokens * heads * head * size
+        if settings.rules["mla_profile_dummy"]:
+            context = min(max(8 * settings.max_model_len, 4 * settings.max_num_seqs * 16), 65536)
+            latent = shape.mla.kv_lora_rank + shape.mla.rope_size
+            widest += context * (latent + heads * (shape.qk_nope_head_size + shape.v_head_size)) * size
     widest = max(widest, tokens * 3 * cdiv(shape.intermediate_size, tp) * size)
     if shape.is_moe and settings.rules["moe_workspace"] == "temporary":
         widest = max(widest, int(_moe_bytes(shape, args, settings)))
@@ -138,10 +138,11 @@ def _moe_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> float
     experts = shape.experts
     chunk = settings.rules["moe_chunk_tokens"]
     tokens = min(settings.max_num_batched_tokens, chunk or settings.max_num_batched_tokens)
-    rows = tokens * experts.per_token
+    # Experts see the tokens of all data-parallel ranks, and are cut over tensor and data parallel alike.
+    rows = tokens * experts.per_token * args.data_parallel_size
     inner = experts.intermediate_size
     if not args.enable_expert_parallel:
-        inner = cdiv(inner, args.tensor_parallel_size)
+        inner = cdiv(inner, args.tensor_parallel_size * args.data_parallel_size)
     size = _BYTES.get(settings.dtype, 2)
     return float(rows * (max(2 * inner, shape.hidden_size) + max(inner, shape.hidden_size)) * size)
 
@@ -151,14 +152,25 @@ def encoder_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
     tower = shape.vision
     assert tower is not None
     item = tower.tokens_per_item or _ENCODER_TOKENS
-    budget = max(settings.max_num_batched_tokens, item)
+    budget = _encoder_budget(shape, settings)
     side = tower.image_size // tower.patch_size if tower.image_size and tower.patch_size else 0
     patches_per_token = max(side * side / item if side else 0.0, tower.spatial_merge_size**2, 1.0)
     patches = budget * patches_per_token
     tp = args.tensor_parallel_size
     per_patch = 3 * tower.hidden_size / tp + 3 * tower.hidden_size + 8 * tower.hidden_size / tp
-    outputs = budget * shape.hidden_size * 2
-    return scaled(patches * per_patch * 2, 0.5, 2.6).plus(scaled(outputs, 0.5, 1.5))
+    size = _BYTES.get(settings.dtype, 2)
+    return scaled(patches * per_patch * size, 0.5, 2.6).plus(encoder_outputs(shape, settings))
+
+
+def encoder_outputs(shape: ModelShape, settings: Settings) -> Estimate:
+    """Bytes of the encoder's outputs, one hidden state for each language token of the profiled items."""
+    size = _BYTES.get(settings.dtype, 2)
+    return scaled(_encoder_budget(shape, settings) * shape.hidden_size * size, 0.5, 1.5)
+
+
+def _encoder_budget(shape: ModelShape, settings: Settings) -> int:
+    item = (shape.vision.tokens_per_item if shape.vision is not None else None) or _ENCODER_TOKENS
+    return max(settings.max_num_batched_tokens, item)
 
 
 def _skips_encoder(args: EngineArgs) -> bool:
@@ -179,6 +191,11 @@ def _sampler_words(shape: ModelShape, settings: Settings) -> str:
         f"the sampler, {rows} sequences (max_num_seqs) x {shape.vocab_size:,} vocabulary entries, "
         f"{one} for each float32 copy"
     )
+
+
+def _encoder_words(_shape: ModelShape, settings: Settings) -> str:
+    tokens = settings.max_num_batched_tokens
+    return f"the vision encoder, profiled with its largest items for {tokens:,} tokens or one item"
 
 
 def _forward_words(shape: ModelShape, settings: Settings) -> str:

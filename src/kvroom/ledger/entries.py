@@ -36,6 +36,8 @@ class Entry:
     """One sentence: what the number is made of."""
     source: str = ""
     """The rule's place in vLLM, or the runs that a fitted term rests on."""
+    cause: str = ""
+    """Of an activation peak: the phase that decides it, ``sampler``, ``forward`` or ``encoder``."""
 
     @property
     def spread_down(self) -> int:

@@ -6,6 +6,7 @@ What no prediction can know (durations, dates, process ids) is written as ``<sec
 from __future__ import annotations
 
 from kvroom.ledger.entries import Ledger
+from kvroom.ledger.outcome import OUT_OF_MEMORY
 from kvroom.ledger.overhead import counts_graphs, graph_memory
 from kvroom.ledger.predict import Prediction
 from kvroom.units import GIB
@@ -17,7 +18,7 @@ def predicted_log(prediction: Prediction) -> tuple[str, ...]:
     """The memory lines of this launch up to success or the error that ends it."""
     settings, rules = prediction.settings, prediction.rules
     verdict = prediction.verdict
-    failure = f"ValueError: {verdict.message}" if verdict.message else None
+    failure = _raised(prediction)
     if settings is None:
         return (failure,) if failure else ()
     lines = [
@@ -34,14 +35,16 @@ def predicted_log(prediction: Prediction) -> tuple[str, ...]:
         lines.append(prediction.backend.log_line)
     if "profile" in stages and prediction.ledger is not None:
         lines.append(_weights_line(prediction, prediction.ledger))
-    if "kv_sizing" in stages and prediction.ledger is not None:
+    if "kv_sizing" in stages and prediction.ledger is not None and prediction.layout and prediction.layout.groups:
         lines += _sizing_lines(prediction, prediction.ledger, settings)
     if "kv_alloc" in stages and prediction.pool is not None:
         lines += pool_lines
     if failure and "serving" not in stages:
         if prediction.pool is not None and verdict.stage == "kv_sizing":
             lines += pool_lines
-        lines.append(_raised(prediction, failure))
+        if verdict.stage == "weight_load" and verdict.message == OUT_OF_MEMORY and settings.model_runner == "V1":
+            lines.append(rules["load_failed_line"])
+        lines.append(failure)
     return tuple(line for line in lines if line)
 
 
@@ -74,19 +77,29 @@ def _sizing_lines(prediction: Prediction, ledger: Ledger, settings: Settings) ->
     setup, rules = prediction.setup, prediction.rules
     fixed = setup.args.kv_cache_memory_bytes
     if fixed is not None:
-        return [_fill(rules["reserved_line"], gib2=gib_in_log(fixed, rules))]
+        free = gib_in_log(setup.machine.free_before_launch(), rules)
+        return [_fill(rules["reserved_line"], gib2=gib_in_log(fixed, rules), free=free)]
     lines = []
     if settings.capture_sizes and settings.engine == "V1":
-        counted = counts_graphs(setup.args, settings)
-        measured = settings.model_runner != "V2" or rules["cudagraph_estimate_v2_runner"]
+        device = setup.machine.device
+        counted = counts_graphs(setup.args, settings, device)
         graphs = ledger.cuda_graphs.expected if counted else graph_memory(setup.shape, setup.args, settings).expected
-        if measured:
+        # Model runner V2 estimates without a line, and nothing is estimated on other vendors' cards at first.
+        if settings.model_runner == "V1" and device.vendor in rules["cudagraph_estimate_vendors"]:
             lines.append(_fill(rules["graph_estimate_line"], gib2=f"{graphs / GIB:.2f}"))
     lines.append(_fill(rules["available_line"], gib=gib_in_log(ledger.available.expected, rules)))
     return lines
 
 
-def _raised(prediction: Prediction, failure: str) -> str:
-    if prediction.verdict.stage in {"weight_load", "profile", "kv_alloc"} and "out of memory" in failure:
-        return failure.replace("ValueError", "torch.OutOfMemoryError", 1)
-    return failure
+def _raised(prediction: Prediction) -> str | None:
+    """The last line of the traceback: the exception's class and text; None when nothing is raised."""
+    message = prediction.verdict.message
+    if message is None:
+        return None
+    if prediction.setup.args.unknown:
+        return message
+    if message == OUT_OF_MEMORY:
+        return f"torch.OutOfMemoryError: {message}"
+    if prediction.verdict.stage == "profile":
+        return f"RuntimeError: {message}"
+    return f"ValueError: {message}"

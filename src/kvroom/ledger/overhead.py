@@ -15,10 +15,12 @@ _FULL = 7.0 * MIB
 """Bytes a captured graph, fitted: 51 piecewise and 35 full graphs of an 8B model log 0.73 GiB."""
 
 
-def non_torch(device: Device, args: EngineArgs, settings: Settings) -> Entry:
+def non_torch(shape: ModelShape, args: EngineArgs, settings: Settings, device: Device) -> Entry:
     """The ``other`` entry: CUDA modules, NCCL and all-reduce buffers."""
     rules = settings.rules
     world = args.tensor_parallel_size * args.pipeline_parallel_size
+    if shape.is_moe:
+        world *= args.data_parallel_size
     if world > 1:
         table = rules["non_torch_gib_parallel"]
         row = table["2"] if world <= 2 else table["4"] if world <= 4 else table["8"]
@@ -40,8 +42,10 @@ def non_torch(device: Device, args: EngineArgs, settings: Settings) -> Entry:
     return Entry("other", int(estimate.low), int(estimate.expected), int(estimate.high), Basis.ESTIMATED, words, source)
 
 
-def counts_graphs(args: EngineArgs, settings: Settings) -> bool:
+def counts_graphs(args: EngineArgs, settings: Settings, device: Device) -> bool:
     """Whether this launch subtracts an estimate of its CUDA graphs from the budget."""
+    if device.vendor not in settings.rules["cudagraph_estimate_vendors"]:
+        return False
     mode = settings.rules["cudagraph_estimate"]
     switch = args.env.get("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS")
     on = switch not in {"0", "false", "False"} if mode == "default" else switch in {"1", "true", "True"}
@@ -55,20 +59,22 @@ def graph_memory(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
     sizes = settings.capture_sizes
     if not sizes:
         return Estimate(0.0, 0.0, 0.0)
+    mode = settings.cudagraph_mode
     widest_decode = settings.max_num_seqs * (1 + settings.speculative_tokens)
-    full = sum(1 for size in sizes if size <= widest_decode) if "FULL" in settings.cudagraph_mode else 0
-    piecewise = len(sizes) if settings.cudagraph_mode != "FULL" else 0
+    decode = sum(1 for size in sizes if size <= widest_decode)
+    full = len(sizes) if mode == "FULL" else decode if mode.startswith("FULL") else 0
+    piecewise = len(sizes) if "PIECEWISE" in mode else 0
     depth = (max(shape.layers, 1) / args.pipeline_parallel_size / 36) ** 0.5
     spread = (0.3, 3.5) if shape.is_moe or shape.has_state else (0.4, 2.2)
     return scaled((piecewise * _PIECEWISE + full * _FULL) * depth, *spread)
 
 
-def cuda_graphs(shape: ModelShape, args: EngineArgs, settings: Settings) -> Entry:
+def cuda_graphs(shape: ModelShape, args: EngineArgs, settings: Settings, device: Device) -> Entry:
     """The ``cuda_graphs`` entry: what is subtracted from the budget, zero where the release does not."""
     rule = settings.rules.rule("cudagraph_estimate")
     if not settings.capture_sizes:
         return exact("cuda_graphs", 0, Basis.COMPUTED, "no graphs are captured (eager)", rule.source)
-    if not counts_graphs(args, settings):
+    if not counts_graphs(args, settings, device):
         return exact(
             "cuda_graphs",
             0,

@@ -8,10 +8,11 @@ names of the repository and the file. The token, the endpoint, the cache and off
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvroom.errors import UnknownModel
 from kvroom.models.checkpoint import Checkpoint, from_headers
+from kvroom.models.parse import MAX_BYTES
 
 CONFIG_CURE = "Or save the model's config.json and give its path instead of the name."
 
@@ -20,7 +21,7 @@ class Hub(Protocol):
     """What a model source has to answer."""
 
     def read(self, repo: str, filename: str, revision: str | None) -> bytes | None:
-        """The contents of a small file; None when the repository does not have it.
+        """The contents of a small file (of a larger one, enough to tell); None when the repository lacks it.
 
         Raises UnknownModel, with what to do, when the repository cannot be reached or read.
         """
@@ -36,50 +37,50 @@ class HuggingFaceHub:
         self.offline = offline
 
     def read(self, repo: str, filename: str, revision: str | None) -> bytes | None:
-        """As the protocol says."""
+        """As the protocol says; a copy in the cache serves where the hub does not answer."""
+        hub = _library(repo)
+        refusal: Exception | None = None
         try:
-            from huggingface_hub import hf_hub_download
-            from huggingface_hub.errors import (
-                EntryNotFoundError,
-                HFValidationError,
-                LocalEntryNotFoundError,
-            )
-        except ImportError:
-            raise UnknownModel(
-                f"{repo} is not in kvroom's catalogue, and reading the hub needs an extra package.",
-                f"Run: pip install 'kvroom[hub]'\n{CONFIG_CURE}",
-            ) from None
-        try:
-            path = hf_hub_download(repo, filename, revision=revision, local_files_only=self.offline)
-            return Path(path).read_bytes()
-        except LocalEntryNotFoundError as error:
+            refusal = None if self.offline else _ask(hub, repo, filename, revision)
+            local = self.offline or refusal is not None
+            path = hub.hf_hub_download(repo, filename, revision=revision, local_files_only=local)
+            with Path(path).open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+        except hub.errors.LocalEntryNotFoundError as error:
             if filename != "config.json":
                 return None
-            raise self._unreachable(repo, error) from None
-        except EntryNotFoundError:
+            if isinstance(refusal, OSError):
+                raise _explained(repo, revision, refusal) from None
+            raise self._unreachable(repo, refusal or error) from None
+        except hub.errors.EntryNotFoundError:
             return None
-        except HFValidationError:
+        except hub.errors.HFValidationError:
             raise UnknownModel(f"'{repo[:80]}' is not a model id.", "Write it as organisation/name.") from None
         except OSError as error:
             raise _explained(repo, revision, error) from None
+        except hub.errors.HTTPError as error:
+            raise self._unreachable(repo, error) from None
+        except (ValueError, AttributeError) as error:  # an address or an answer that is none
+            raise UnknownModel(
+                f"The hub's answer cannot be used ({error}).", f"Check HF_ENDPOINT.\n{CONFIG_CURE}"
+            ) from None
 
     def single_file(self, repo: str, revision: str | None) -> Checkpoint | None:
         """As the protocol says."""
         if self.offline:
             return None
+        hub = _library(repo)
         try:
-            from huggingface_hub import get_safetensors_metadata
-            from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
-        except ImportError:
+            found = hub.get_safetensors_metadata(repo, revision=revision)
+            return from_headers(
+                {name: {"dtype": t.dtype, "data_offsets": t.data_offsets} for name, t in each.tensors.items()}
+                for each in found.files_metadata.values()
+            )
+        except (
+            *(hub.errors.NotASafetensorsRepoError, hub.errors.SafetensorsParsingError, hub.errors.HTTPError),
+            *(OSError, ValueError, TypeError, LookupError, AttributeError),
+        ):  # a plan can do without, whatever the header holds
             return None
-        try:
-            found = get_safetensors_metadata(repo, revision=revision)
-        except (NotASafetensorsRepoError, SafetensorsParsingError, OSError):
-            return None
-        return from_headers(
-            {name: {"dtype": t.dtype, "data_offsets": t.data_offsets} for name, t in each.tensors.items()}
-            for each in found.files_metadata.values()
-        )
 
     def _unreachable(self, repo: str, error: Exception) -> UnknownModel:
         if self.offline:
@@ -92,6 +93,35 @@ class HuggingFaceHub:
             f"The hub could not be reached to read {repo} ({type(error.__cause__ or error).__name__}).",
             f"Check the network, HF_ENDPOINT and the proxy.\n{CONFIG_CURE}",
         )
+
+
+def _library(repo: str) -> Any:
+    """``huggingface_hub``; UnknownModel when it is not installed."""
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ImportError:
+        raise UnknownModel(
+            f"{repo} is not in kvroom's catalogue, and reading the hub needs an extra package.",
+            f"Run: pip install 'kvroom[hub]'\n{CONFIG_CURE}",
+        ) from None
+    return huggingface_hub
+
+
+def _ask(hub: Any, repo: str, filename: str, revision: str | None) -> Exception | None:
+    """What keeps the hub from giving the file, None when it will.
+
+    A download would find out as well, but only after half a minute of trying, and after fetching any size.
+    """
+    try:
+        about = hub.get_hf_file_metadata(hub.hf_hub_url(repo, filename, revision=revision))
+    except (hub.errors.EntryNotFoundError, hub.errors.HFValidationError):
+        raise
+    except Exception as error:  # noqa: BLE001 - what the client raises for an address that is none has no common base
+        return error
+    if (about.size or 0) > MAX_BYTES:
+        raise UnknownModel(f"{filename} of {repo} has {about.size:,} bytes, too many to read.", CONFIG_CURE)
+    return None
 
 
 def _explained(repo: str, revision: str | None, error: OSError) -> UnknownModel:

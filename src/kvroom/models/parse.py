@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 64 * MIB
 """Larger files are no config.json (the largest published one, listing every expert, has 3 MB)."""
+_MOST_PLAIN = 16 * MIB
+"""Longer texts (only indexes of weights are) must be plain ASCII, which takes the least memory."""
+_MOST_VALUES = 1_000_000
+"""Commas and brackets, and so about values; the index of a model of 200,000 tensors has as many."""
 
 
 def parse_object(data: bytes | str, where: str = "config.json") -> Mapping[str, Any]:
@@ -26,6 +30,10 @@ def parse_object(data: bytes | str, where: str = "config.json") -> Mapping[str, 
         raise BadConfig(f"{where} is {len(data) // MIB} MiB long, which no model configuration is.")
     try:
         text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        if len(text) > _MOST_PLAIN and not (text.isascii() and "\\" not in text):
+            raise BadConfig(f"{where} is {len(text) // MIB} MiB of text, which no model configuration is.")
+        if len(text) > _MOST_VALUES and sum(map(text.count, ",[{")) > _MOST_VALUES:
+            raise BadConfig(f"{where} holds millions of values, which no model configuration does.")
         value = json.loads(text)
     except UnicodeDecodeError as error:
         raise BadConfig(f"{where} is not UTF-8 text (byte {error.start}).", _CURE) from None

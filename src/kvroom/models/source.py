@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvroom.errors import BadConfig, UnknownModel, UsageError
+from kvroom.files import read_limited, reason
 from kvroom.models import catalogue
 from kvroom.models.checkpoint import MAX_HEADER, Checkpoint, from_headers, from_index
 from kvroom.models.config import read_config
@@ -34,7 +35,7 @@ GRADES = {
 """What each grade of the catalogue promises."""
 INDEX = "model.safetensors.index.json"
 T = TypeVar("T")
-REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 REMOTE = ("s3://", "gs://", "az://", "hf://", "http://", "https://", "hf.co/", "huggingface.co/")
 
 
@@ -56,8 +57,8 @@ def load_model(
     name = reference.strip()
     if not name:
         raise UsageError("No model was named.", "Give a model id (Qwen/Qwen3-8B), a folder or a config.json.")
-    path = Path(name).expanduser()
-    if _exists(path):
+    path = _path(name)
+    if path is not None:
         return _from_path(path, name, overrides)
     _refuse_what_is_no_id(name)
     offline = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
@@ -73,11 +74,13 @@ def load_model(
     return _from_hub(name, hub or HuggingFaceHub(offline=offline), revision, overrides)
 
 
-def _exists(path: Path) -> bool:
+def _path(name: str) -> Path | None:
+    """The file or folder ``name``, None when there is none."""
     try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long for a path, or with a NUL in it
-        return False
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long for a path, a NUL in it, the home of nobody
+        return None
 
 
 def _refuse_what_is_no_id(name: str) -> None:
@@ -186,11 +189,9 @@ def _read(path: Path, *, required: bool = False) -> bytes | None:
     try:
         if not required and not path.is_file():
             return None
-        if path.stat().st_size > MAX_BYTES:
-            raise BadConfig(f"{path} is too large to be a model configuration.")
-        return path.read_bytes()
-    except OSError as error:
-        raise UnknownModel(f"{path} cannot be read ({error.strerror or 'error'}).", "Check its permissions.") from None
+        return read_limited(path, MAX_BYTES)
+    except (OSError, ValueError) as error:
+        raise UnknownModel(f"{path} cannot be read: {reason(error)}.", "Check the file and its permissions.") from None
 
 
 def _folder_checkpoint(folder: Path) -> Checkpoint | None:

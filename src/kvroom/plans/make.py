@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kvroom.devices.catalogue import find_device
 from kvroom.devices.device import Machine
-from kvroom.devices.names import parse_gpu, parse_memory
-from kvroom.errors import UsageError
+from kvroom.devices.names import MOST_GPUS, parse_gpu, parse_memory
+from kvroom.errors import UsageError, short
+from kvroom.files import read_limited, reason
 from kvroom.ledger.predict import Setup, predict
 from kvroom.models.shape import ModelShape
 from kvroom.plans.model import find_model
 from kvroom.plans.plan import Plan
 from kvroom.plans.release import choose_release
+from kvroom.plans.request import Request
+from kvroom.redaction import UNSEEN
+from kvroom.units import show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.parse import parse_serve_args
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for beside vLLM's own flags, as texts."""
-
-    gpu: str | None = None
-    gpu_memory: str | None = None
-    free_memory: str | None = None
-    vllm: str | None = None
-    assume_quantization: str | None = None
-    measured: Mapping[str, int] = field(default_factory=dict)
-    """Ledger entries (and ``total``, the card's) that a log printed, in bytes."""
-    measured_with: str | None = None
-    """Flags under which ``available`` was logged, where they differ from the launch's."""
-    offline: bool = False
-    without: tuple[str, ...] = ()
+_LONGEST_FILE = 1_000_000
+"""Bytes of a ``--config`` file that are read."""
 
 
 def plan(
-    model: str,
+    model: str | os.PathLike[str],
     *,
     gpu: str | None = None,
     gpu_memory: str | None = None,
@@ -68,16 +59,24 @@ def plan(
         free_memory,
         vllm,
         assume_quantization,
-        measured or {},
+        {} if measured is None else measured,
         measured_with,
-        offline,
-        tuple(without),
+        bool(offline),
+        (without,) if isinstance(without, str) else tuple(without),
     )
-    return plan_tokens([model, *flag_tokens(flags)], env or {}, request)
+    name = os.fspath(model) if isinstance(model, os.PathLike) else model
+    if not isinstance(name, str):
+        raise UsageError(
+            f"The model is a {type(model).__name__}, not a text.", "Give a model id, a folder or a config.json."
+        )
+    return plan_tokens([name, *flag_tokens(flags)], env or {}, request)
 
 
 def flag_tokens(flags: Mapping[str, Any]) -> list[str]:
-    """Command-line tokens for Python keyword arguments: ``True`` is a bare flag, ``False`` its negation."""
+    """Command-line tokens for Python keyword arguments: ``True`` is a bare flag, ``False`` its negation.
+
+    Raises UsageError for a value that cannot be written on a command line.
+    """
     tokens: list[str] = []
     for name, value in flags.items():
         option = "--" + name.replace("_", "-")
@@ -87,13 +86,25 @@ def flag_tokens(flags: Mapping[str, Any]) -> list[str]:
             tokens.append(option)
         elif value is False:
             tokens.append("--no-" + name.replace("_", "-"))
-        elif isinstance(value, Mapping):
-            tokens += [option, json.dumps(dict(value))]
         elif isinstance(value, list | tuple):
-            tokens += [option, *map(str, value)]
+            tokens += [option, *(_written(name, item) for item in value)]
         else:
-            tokens += [option, str(value)]
+            tokens += [option, _written(name, value)]
     return tokens
+
+
+def _written(name: str, value: object) -> str:
+    try:
+        if isinstance(value, Mapping):
+            return json.dumps(dict(value))
+        if isinstance(value, str | int | float):
+            return str(value)
+    except (TypeError, ValueError, RecursionError):  # no JSON, or a number of thousands of digits
+        pass
+    raise UsageError(
+        f"{name} is a {type(value).__name__} that cannot be written on a command line.",
+        "Give a text, a number, a list or a dictionary of such.",
+    )
 
 
 def plan_tokens(
@@ -110,9 +121,16 @@ def plan_tokens(
     """The plan of the arguments after ``vllm serve``, with environment variables ``env``."""
     release, said = choose_release(request.vllm, version_hint)
     notes += said
+    _check_env(env)
     args = parse_serve_args(tokens, env, release=release, read_file=_read_text)
     if not args.model:
         raise UsageError("No model is named.", "Give it as the first argument or with --model.")
+    unseen = UNSEEN.search(args.model)
+    if unseen:
+        raise UsageError(
+            f"The model's name holds a character that cannot be seen (U+{ord(unseen.group()):04X}).",
+            "Type the name instead of copying it.",
+        )
     shape, said = find_model(
         args.model,
         offline=request.offline,
@@ -150,8 +168,21 @@ def split_words(text: str) -> list[str]:
         raise UsageError(f"'{text[:60]}' cannot be split into words: {error}.") from None
 
 
+def _check_env(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise UsageError(f"The environment variable {name} is a {type(value).__name__}.", "Give texts.")
+
+
 def _read_text(path: str) -> str:
-    return Path(path).read_text("utf-8")
+    """The text of a ``--config`` file; UsageError where it cannot be had."""
+    try:
+        return read_limited(Path(path).expanduser(), _LONGEST_FILE).decode("utf-8-sig")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"--config {short(path)} cannot be read: {reason(error)}.",
+            "Check the path, which is looked for here, or write the file's settings as flags.",
+        ) from None
 
 
 def _draft(args: EngineArgs, request: Request) -> tuple[ModelShape | None, tuple[str, ...]]:
@@ -166,24 +197,54 @@ def _draft(args: EngineArgs, request: Request) -> tuple[ModelShape | None, tuple
 def _machine(request: Request, args: EngineArgs, count_hint: int | None) -> tuple[Machine, tuple[str, ...]]:
     world = args.tensor_parallel_size * args.pipeline_parallel_size
     world *= args.data_parallel_size * args.prefill_context_parallel_size
-    free = parse_memory(request.free_memory) if request.free_memory else None
+    if world > MOST_GPUS:
+        raise UsageError(
+            f"The launch needs {world:,} GPUs.",
+            f"The sizes of all kinds of parallelism multiply; at most {MOST_GPUS:,}.",
+        )
+    machine, notes = _gpus(request, world, count_hint)
+    total = request.measured.get("total")
+    if total is not None:
+        device = replace(machine.device, total_bytes=total, total_low=total, total_high=total, basis="measured")
+        machine = replace(machine, device=device)
+    if request.free_memory is not None:
+        machine = replace(machine, free_bytes=parse_memory(request.free_memory))
+    _check_sizes(request, machine)
+    return machine, notes
+
+
+def _gpus(request: Request, world: int, count_hint: int | None) -> tuple[Machine, tuple[str, ...]]:
+    """The GPUs that are named, else those that are here; as many as the launch needs where nobody says."""
     if request.gpu is None:
         if request.gpu_memory is not None:
             raise UsageError("--gpu-memory needs --gpu.", "Name the card, e.g. --gpu 'RTX 4090'.")
         from kvroom.devices.probe import local_machine
 
-        machine = local_machine()
-        return (replace(machine, free_bytes=free) if free else machine), ()
+        return local_machine(), ()
     name, count = parse_gpu(request.gpu)
     device = find_device(name, parse_memory(request.gpu_memory) if request.gpu_memory else None)
     notes: tuple[str, ...] = (device.note,) if device.note else ()
-    total = request.measured.get("total")
-    if total is not None:
-        device = replace(device, total_bytes=total, total_low=total, total_high=total, basis="measured")
     if count > 1:
-        return Machine(device, count, free), notes
+        return Machine(device, count), notes
     if count_hint is not None and count_hint >= world:
-        return Machine(device, count_hint, free), notes
+        return Machine(device, count_hint), notes
     if world > 1:
         notes += (f"{world} x {device.name} are assumed, as the launch needs.",)
-    return Machine(device, world, free), notes
+    return Machine(device, world), notes
+
+
+def _check_sizes(request: Request, machine: Machine) -> None:
+    """Refuse what would be larger than the card that holds it."""
+    card = machine.device
+    most = max(card.total_high, card.total_bytes)
+    if machine.free_bytes is not None and machine.free_bytes > most:
+        raise UsageError(
+            f"--free-memory {show_bytes(machine.free_bytes)} is more than {card.name} has ({show_bytes(most)}).",
+            "Say what one card has free; --gpu-memory gives it another total.",
+        )
+    for name, size in request.measured.items():
+        if size > most:
+            raise UsageError(
+                f"--measured {name}={show_bytes(size)} is more than {card.name} has ({show_bytes(most)}).",
+                "Give the figure of one GPU, as its log has it.",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -51,11 +52,28 @@ class Plan:
     def command(self) -> tuple[str, ...]:
         """The command to run: as given where it fits, else with the changes that make it start."""
         changes = dict(self.advice.combined)
-        release = self.prediction.setup.release
-        words = render_command(self.tokens, release=release, set_flags=changes) if changes else self.tokens
+        setup = self.prediction.setup
+        words: Sequence[str] = self.tokens
+        if "unknown" in changes:
+            words = _without(words, setup.args.unknown)
+            del changes["unknown"]
+        if changes:
+            words = render_command(words, release=setup.release, set_flags=changes)
         return ("vllm", "serve", *words)
 
     @cached_property
     def predicted_log(self) -> tuple[str, ...]:
         """The start-up lines that this release will print."""
         return predicted_log(self.prediction)
+
+
+def _without(words: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    """``words`` less those of ``dropped``, which stand in them in this order."""
+    waiting = list(dropped)
+    kept = []
+    for word in words:
+        if waiting and word == waiting[0]:
+            waiting.pop(0)
+        else:
+            kept.append(word)
+    return kept

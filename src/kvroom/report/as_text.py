@@ -17,6 +17,7 @@ from kvroom.ledger.entries import Entry, Ledger
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
 from kvroom.plans.plan import Plan
+from kvroom.redaction import clean
 from kvroom.remedies.remedy import Remedy
 from kvroom.report.command import show_command
 from kvroom.units import GIB, show_bytes
@@ -45,32 +46,43 @@ def _parts(plan: Plan, console: Console, explain: bool) -> Iterator[RenderableTy
     ledger = plan.prediction.ledger
     if ledger is not None:
         if console.is_terminal:
-            yield _bar(ledger, min(console.width, 100) - 4)
+            yield _bar(ledger, min(console.width, 100) - 4, "\u2588" if console.encoding.startswith("utf") else "#")
         yield _ledger_table(ledger, plan.prediction.setup.machine.device.total_bytes, explain)
     yield from _pool(plan)
     yield from _remedies(plan)
     yield from _findings(plan)
     if plan.predicted_log:
-        yield Text("\nvLLM will print", style="bold")
+        yield _text("\nvLLM will print", style="bold")
         for line in plan.predicted_log:
-            yield Text(f"  {line}")
-    yield Text("\nCommand that starts" if plan.advice.combined else "\nCommand", style="bold")
-    yield Text(f"  {show_command(plan.command)}")
+            yield _text(f"  {line}")
+    yield _text(f"\n{_command_title(plan)}", style="bold")
+    yield _text(f"  {show_command(plan.command)}")
     if plan.notes or explain:
-        yield Text("")
+        yield _text("")
     for note in plan.notes:
-        yield Text(f"note: {note}", style="dim")
+        yield _text(f"note: {note}", style="dim")
     if explain:
         yield from _rules(plan)
+
+
+def _command_title(plan: Plan) -> str:
+    after = plan.advice.after or plan.prediction
+    words = {Status.FITS: "that starts", Status.TIGHT: "that may start", Status.FAILS: "as it is: it does not start"}
+    return f"Command {words.get(after.verdict.status, '')}".rstrip()
+
+
+def _text(text: str, style: str = "") -> Text:
+    """``text`` for a terminal: whoever wrote a part of it, it holds no secret and no control code."""
+    return Text(clean(text), style=style)
 
 
 def _heading(plan: Plan) -> Iterator[RenderableType]:
     setup = plan.prediction.setup
     machine = setup.machine
     if plan.source is not None:
-        yield Text(f"{plan.source}:{plan.line or 1}", style="dim")
+        yield _text(f"{plan.source}:{plan.line or 1}", style="dim")
     where = f"{machine.count} x {machine.device.name}"
-    yield Text(f"{setup.args.model} on {where}, vLLM {setup.release}", style="bold")
+    yield _text(f"{setup.args.model} on {where}, vLLM {setup.release}", style="bold")
     verdict = plan.verdict
     at = f" at stage {verdict.stage}" if verdict.stage else ""
     words = {
@@ -81,20 +93,19 @@ def _heading(plan: Plan) -> Iterator[RenderableType]:
     }[verdict.status]
     yield Text.from_markup(f"[bold {_COLOUR[verdict.status]}]{verdict.status.upper()}[/]  {escape(words)}")
     if verdict.message:
-        yield Text(f"  {verdict.message}")
+        yield _text(f"  {verdict.message}")
     if verdict.left_out:
-        yield Text(f"  {verdict.left_out}")
+        yield _text(f"  {verdict.left_out}")
 
 
-def _bar(ledger: Ledger, width: int) -> Text:
-    """The budget as a bar of blocks, one colour a part."""
+def _bar(ledger: Ledger, width: int, block: str) -> Text:
+    """The budget as a bar of blocks, one colour a part; a launch over its budget fills it with what it needs."""
     bar = Text("  ")
-    whole = max(ledger.requested.expected, 1)
-    for entry in ledger:
-        if entry.name == "requested":
-            continue
+    parts = [entry for entry in ledger if entry.name != "requested"]
+    whole = max(ledger.requested.expected, sum(max(entry.expected, 0) for entry in parts), 1)
+    for entry in parts:
         cells = max(0, round(entry.expected / whole * width))
-        bar.append("\u2588" * cells, style=_PART_COLOUR[entry.name])
+        bar.append(block * cells, style=_PART_COLOUR[entry.name])
     return bar
 
 
@@ -110,7 +121,7 @@ def _ledger_table(ledger: Ledger, total: int, explain: bool) -> Table:
         sign = "" if entry.name in {"requested", "available"} else "- "
         style = "bold" if entry.name == "available" else ""
         why = f"{entry.why} [{entry.source}]" if explain and entry.source else entry.why
-        table.add_row(sign + entry.name, *_figures(entry), str(entry.basis), Text(why), style=style)
+        table.add_row(sign + entry.name, *_figures(entry), str(entry.basis), _text(why), style=style)
     return table
 
 
@@ -122,22 +133,22 @@ def _pool(plan: Plan) -> Iterator[RenderableType]:
     pool, layout = plan.prediction.pool, plan.prediction.layout
     if pool is None or layout is None:
         return
-    yield Text("\nKV pool", style="bold")
+    yield _text("\nKV pool", style="bold")
     kinds = Counter(f"{len(group.layers)} {group.spec.kind}" for group in layout.groups)
     groups = ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
-    yield Text(
+    yield _text(
         f"  {pool.num_blocks:,} blocks of {layout.block_size} tokens, {show_bytes(layout.bytes_per_block)} each"
         f" ({groups} layers)"
     )
-    yield Text(
+    yield _text(
         f"  {pool.tokens:,} tokens; {pool.max_concurrency:.2f} requests of {pool.max_model_len:,} tokens at once"
     )
-    yield Text(
+    yield _text(
         f"  one such request needs {show_bytes(pool.needed_bytes)}; longest context {pool.longest_context:,} tokens"
     )
     settings = plan.prediction.settings
     if pool.fits and settings is not None and 0 < pool.max_concurrency < min(2, settings.max_num_seqs):
-        yield Text(
+        yield _text(
             "  Concurrency is short, not the room for one request: two full-length requests do not fit at once.",
             style="yellow",
         )
@@ -146,14 +157,14 @@ def _pool(plan: Plan) -> Iterator[RenderableType]:
 def _remedies(plan: Plan) -> Iterator[RenderableType]:
     advice = plan.advice
     if advice.remedies:
-        yield Text("\nWhat to change, cheapest first", style="bold")
+        yield _text("\nWhat to change, cheapest first", style="bold")
     for number, remedy in enumerate(advice.remedies, 1):
-        yield Text(f"  {number}. {_remedy_line(remedy)}")
-        yield Text(f"     {remedy.why}; price: {remedy.price}", style="dim")
+        yield _text(f"  {number}. {_remedy_line(remedy)}")
+        yield _text(f"     {remedy.why}; price: {remedy.price}", style="dim")
     if advice.after is not None and len(advice.combined) > 1:
-        yield Text(f"  together: {_room(advice.after)}")
+        yield _text(f"  the changes of the command below together  ->  {_room(advice.after)}")
     for item in advice.impossible:
-        yield Text(f"  no help: {item.name}: {item.reason}", style="dim")
+        yield _text(f"  no help: {item.name}: {item.reason}", style="dim")
 
 
 def _remedy_line(remedy: Remedy) -> str:
@@ -169,21 +180,21 @@ def _room(after: Prediction) -> str:
 
 def _findings(plan: Plan) -> Iterator[RenderableType]:
     if plan.findings:
-        yield Text("\nFindings", style="bold")
+        yield _text("\nFindings", style="bold")
     for finding in plan.findings:
-        yield Text(f"  {finding.severity} {finding.code} {finding.name}: {finding.title}")
+        yield _text(f"  {finding.severity} {finding.code} {finding.name}: {finding.title}")
         for advice in finding.advice:
-            yield Text(f"     {advice}", style="dim")
+            yield _text(f"     {advice}", style="dim")
 
 
 def _rules(plan: Plan) -> Iterator[RenderableType]:
     prediction = plan.prediction
-    yield Text("Rules", style="bold")
+    yield _text("Rules", style="bold")
     for entry in prediction.ledger or ():
         if entry.source:
-            yield Text(f"  {entry.name}: {entry.source}", style="dim")
+            yield _text(f"  {entry.name}: {entry.source}", style="dim")
     if prediction.settings is not None:
         for note in prediction.settings.notes:
-            yield Text(f"  {note}", style="dim")
+            yield _text(f"  {note}", style="dim")
     if prediction.backend is not None:
-        yield Text(f"  attention backend {prediction.backend.name}: {prediction.backend.how}", style="dim")
+        yield _text(f"  attention backend {prediction.backend.name}: {prediction.backend.how}", style="dim")

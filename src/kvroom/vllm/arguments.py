@@ -28,6 +28,12 @@ _POSITIVE = frozenset(
     }
 )
 _NOT_NEGATIVE = frozenset({"cpu_offload_gb", "swap_space", "rope_theta"})
+_LARGEST_GRAPH = 1 << 20
+_MOST = {
+    **dict.fromkeys(("cpu_offload_gb", "swap_space", "kv_offloading_size", "mm_ipc_gpu_memory_gb"), 1 << 20),
+    "max_cudagraph_capture_size": _LARGEST_GRAPH,
+}
+"""GiB and tokens beyond anything that exists; a larger value is a slip."""
 _FIELDS = frozenset(
     {
         *_POSITIVE,
@@ -93,6 +99,8 @@ def decides(name: str) -> bool:
 
 def check_range(name: str, value: Any, item: Item) -> None:
     """Raise UsageError for a number that no launch can have."""
+    if name in _MOST and value > _MOST[name]:
+        refuse(item.option, item.values[0], f"at most {_MOST[name]:,}")
     if name in _POSITIVE:
         if value <= 0:
             refuse(item.option, item.values[0], "a number above 0")
@@ -213,8 +221,8 @@ def _add_graphs(fields: dict[str, Any], given: dict[str, Any]) -> None:
     if largest is None and len(given.get("cuda_graph_sizes", ())) == 1:
         largest = given["cuda_graph_sizes"][0]
     if largest is not None and "max_cudagraph_capture_size" not in fields:
-        if type(largest) is not int or largest < 0:
-            refuse("--compilation-config.max_cudagraph_capture_size", largest, "a number, 0 or more")
+        if type(largest) is not int or not 0 <= largest <= _LARGEST_GRAPH:
+            refuse("--compilation-config.max_cudagraph_capture_size", largest, f"a number from 0 to {_LARGEST_GRAPH:,}")
         fields["max_cudagraph_capture_size"] = largest
 
 

@@ -124,6 +124,7 @@ def _grid_to_seqs(seqs: int) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def _step8(most: int, tokens: int, widens: bool) -> tuple[int, ...]:
     """1, 2, 4, then every 8 (``widens``: every 16 from 256, as gpt-oss asks) up to ``most``."""
+    most = min(most, tokens)
     upper = (*range(8, 256, 8), *range(256, most + 1, 16)) if widens else tuple(range(8, most + 1, 8))
     return tuple(size for size in (1, 2, 4, *upper) if size <= tokens)
 

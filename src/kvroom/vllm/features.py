@@ -259,6 +259,8 @@ def _supports_groups(args: EngineArgs, rules: Rules, connector: str) -> bool:
     known = rules["hybrid_connectors"]
     if connector != "MultiConnector":
         return connector in known
-    extra = (args.kv_transfer_config or {}).get("kv_connector_extra_config") or {}
-    parts = extra.get("connectors") or []
+    extra = (args.kv_transfer_config or {}).get("kv_connector_extra_config")
+    parts = extra.get("connectors") if isinstance(extra, Mapping) else None
+    if not isinstance(parts, list):
+        return True
     return all(isinstance(part, Mapping) and part.get("kv_connector") in known for part in parts)

@@ -59,3 +59,13 @@ def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
     (2, 1)
     """
     return max(1, kv_heads // tp)
+
+
+def deals(heads: int, kv_heads: int, tp: int) -> bool:
+    """Whether ``heads`` attention heads and ``kv_heads`` KV heads can be shared by ``tp`` ranks.
+
+    KV heads are divided, or replicated a whole number of times (model_executor/models/qwen2.py and its
+    relatives assert it).
+    """
+    kv = max(kv_heads, 1)
+    return heads % tp == 0 and (kv % tp == 0 or tp % kv == 0)

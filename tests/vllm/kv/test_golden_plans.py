@@ -22,7 +22,9 @@ from kvroom.vllm.releases import parse_release
 from kvroom.vllm.rules import rules_for
 from kvroom.vllm.settings import Settings
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "kv" / "plans.json").read_text("utf-8"))
+DATA = Path(__file__).parents[2] / "data" / "kv"
+GOLDEN = json.loads((DATA / "plans.json").read_text("utf-8"))
+GOLDEN["cases"] += json.loads((DATA / "compressed.json").read_text("utf-8"))["cases"]
 ABSENT = frozenset({"flashinfer", "flashmla", "fa4"})
 
 

@@ -54,7 +54,7 @@ def find(prediction: Prediction) -> Iterator[Finding]:
             f"max_num_batched_tokens ({tokens:,}) exceeds max_num_seqs x max_model_len ({most:,}): no step can fill it."
         )
         better = most
-    elif tokens > _USEFUL and ledger is not None and "forward" in ledger.activation.why:
+    elif tokens > _USEFUL and ledger is not None and ledger.activation.cause == "forward":
         title = (
             f"{tokens:,} batched tokens set the activation peak of {show_bytes(ledger.activation.expected)}, "
             "which the KV cache loses."

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.finding import Evidence
 from kvroom.ledger.verdict import Status
-from kvroom.units import GIB
 
 if TYPE_CHECKING:
     from kvroom.ledger.predict import Prediction
-
-CONTEXT_BYTES = GIB // 2
-"""A CUDA context takes 0.3 to 0.6 GiB of an otherwise idle card before vLLM's first snapshot."""
 
 
 def flag(name: str, value: object = None) -> Evidence:
@@ -31,10 +27,7 @@ def _text(value: object) -> str:
 
 def free_bytes(prediction: Prediction) -> int:
     """Bytes free on the card before vLLM takes its share: as said, else the total less a CUDA context."""
-    machine = prediction.setup.machine
-    if machine.free_bytes is not None:
-        return machine.free_bytes
-    return machine.device.total_bytes - CONTEXT_BYTES
+    return prediction.setup.machine.free_before_launch()
 
 
 def refused(prediction: Prediction) -> bool:

@@ -52,7 +52,7 @@ def find(prediction: Prediction) -> Iterator[Finding]:
     settings, args = prediction.settings, prediction.setup.args
     if settings is None or not args.enforce_eager:
         return
-    if counts_graphs(args, replace(settings, capture_sizes=(1,))):
+    if counts_graphs(args, replace(settings, capture_sizes=(1,)), prediction.setup.machine.device):
         return
     yield RULE.found(
         f"vLLM {prediction.setup.release} sizes the KV cache without CUDA graphs here: "

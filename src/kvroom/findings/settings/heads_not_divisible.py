@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.settings.common import flag
+from kvroom.vllm.parallel import deals
 
 if TYPE_CHECKING:
     from kvroom.ledger.predict import Prediction
@@ -38,9 +39,9 @@ _MOST = 16
 def find(prediction: Prediction) -> Iterator[Finding]:
     """The finding where the heads cannot be dealt evenly."""
     shape, tp = prediction.setup.shape, prediction.setup.args.tensor_parallel_size
-    if shape.heads == 0 or _deals(shape.heads, shape.kv_heads, tp):
+    if shape.heads == 0 or deals(shape.heads, shape.kv_heads, tp):
         return
-    sizes = [size for size in range(1, _MOST + 1) if _deals(shape.heads, shape.kv_heads, size)]
+    sizes = [size for size in range(1, _MOST + 1) if deals(shape.heads, shape.kv_heads, size)]
     near = max((size for size in sizes if size <= tp), default=1)
     yield RULE.found(
         f"{shape.heads} attention heads and {shape.kv_heads} KV heads cannot be dealt to {tp} ranks; "
@@ -48,8 +49,3 @@ def find(prediction: Prediction) -> Iterator[Finding]:
         evidence=(flag("tensor_parallel_size", tp),),
         advice=(f"--tensor-parallel-size {near}", f"--pipeline-parallel-size {tp} --tensor-parallel-size 1"),
     )
-
-
-def _deals(heads: int, kv_heads: int, tp: int) -> bool:
-    kv = max(kv_heads, 1)
-    return heads % tp == 0 and (kv % tp == 0 or tp % kv == 0)

@@ -60,7 +60,7 @@ def find(prediction: Prediction) -> Iterator[Finding]:
         return
     setup = prediction.setup
     parts = []
-    if settings.capture_sizes and not counts_graphs(setup.args, settings):
+    if settings.capture_sizes and not counts_graphs(setup.args, settings, setup.machine.device):
         parts.append(("CUDA graphs", int(graph_memory(setup.shape, setup.args, settings).expected)))
     if backend.outside_bytes:
         parts.append((f"the workspace of {backend.name}", backend.outside_bytes))

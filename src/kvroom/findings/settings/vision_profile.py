@@ -41,7 +41,7 @@ RULE = Rule(
 def find(prediction: Prediction) -> Iterator[Finding]:
     """The finding where the encoder decides the activation peak."""
     ledger, shape = prediction.ledger, prediction.setup.shape
-    if ledger is None or shape.vision is None or "encoder" not in ledger.activation.why:
+    if ledger is None or shape.vision is None or ledger.activation.cause != "encoder":
         return
     limits = prediction.setup.args.limit_mm_per_prompt
     evidence = (flag("limit_mm_per_prompt", dict(limits)),) if limits else ()

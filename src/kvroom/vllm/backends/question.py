@@ -12,6 +12,8 @@ from kvroom.vllm.settings import Settings
 
 UNKNOWN_CAPABILITY = (8, 6)
 """Taken for a card whose compute capability nobody gave."""
+PACKAGES = ("flashinfer", "flashmla", "fa3", "fa4")
+"""What a build of vLLM may lack, so that another backend is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Question:
     """Width of a latent head without its rotary part."""
     rope: int
     without: frozenset[str]
-    """Packages that this build lacks: ``flashinfer``, ``flashmla``, ``fa3``, ``fa4``."""
+    """Those of ``PACKAGES`` that this build lacks."""
     flash_attn_version: int | None = None
     """Forced by the model or the user."""
 

@@ -96,7 +96,9 @@ def capacity_of_stages(
         if error is not None:
             return _Found(stage, settings, longest).refused(length, error, notes)
     poorest = min(stages, key=lambda stage: stage.blocks)
-    return _Found(poorest, settings, longest).pool(poorest.blocks, length, notes)
+    for stage in stages:
+        notes += _Found(stage, settings, longest).lines(poorest.blocks, length)
+    return _Found(poorest, settings, longest).pool(poorest.blocks, length, list(dict.fromkeys(notes)))
 
 
 class _Stage(NamedTuple):
@@ -159,16 +161,19 @@ class _Found:
         block = layout.block_size if configured else layout.min_block_size
         return num_blocks // len(layout.groups) * block * layout.context_ranks, concurrency
 
-    def pool(self, num_blocks: int, length: int, notes: list[str]) -> Pool:
-        """The pool of ``num_blocks`` blocks, with the lines that vLLM logs about it."""
+    def lines(self, num_blocks: int, length: int) -> tuple[str, ...]:
+        """What vLLM logs about ``num_blocks`` blocks on this stage."""
         layout = self.stage.layout
         tokens, concurrency = self.counted(num_blocks, length)
-        lines = (
+        return (
             *ranks_lines(layout.context_ranks, layout.prefill_ranks, layout.rules),
             *size_lines(tokens, length, concurrency, layout.rules),
         )
+
+    def pool(self, num_blocks: int, length: int, notes: list[str]) -> Pool:
+        """The pool of ``num_blocks`` blocks, with what vLLM logs."""
         graphs, error = self._states_and_graphs(num_blocks)
-        return self._pool(num_blocks, length, error, (*notes, *lines, *graphs))
+        return self._pool(num_blocks, length, error, (*notes, *graphs))
 
     def refused(self, length: int, error: str, notes: list[str]) -> Pool:
         """A launch that stops with ``error`` before vLLM counts its blocks: those that there would have been."""

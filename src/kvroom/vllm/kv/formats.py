@@ -43,9 +43,7 @@ def attention_bytes(heads: int, size: int, size_v: int, cache_dtype: str, dtype:
 
     ``form`` is ``full``, ``sliding`` or ``other``: releases before 0.28 packed them differently.
     """
-    if not rules["kv_own_value_size"] or (form != "full" and not rules["kv_own_value_size_windowed"]):
-        size_v = size
-    if form == "other":
+    if form == "other" or not rules["kv_own_value_size"]:
         size_v = size
     packed = cache_dtype not in PLAIN and form in rules["kv_packs"].get(_family(cache_dtype), ())
     if packed:

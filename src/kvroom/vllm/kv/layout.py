@@ -6,7 +6,7 @@ so that a search over memory or lengths pays for it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,30 +15,16 @@ from kvroom.models.shape import ModelShape
 from kvroom.units import GIB, cdiv
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.kv.blocks import no_common_block
-from kvroom.vllm.kv.groups import Group, Layer, grouped, on_stage
-from kvroom.vllm.kv.packing import compressed_block_bytes, layer_tuple_bytes, layer_tuples
-from kvroom.vllm.kv.pages import FULL_KINDS, WINDOWED_KINDS, Spec, SpecKind
+from kvroom.vllm.kv.grouping import grouped
+from kvroom.vllm.kv.groups import Group, Layer, on_stage
+from kvroom.vllm.kv.pages import WINDOWED_KINDS, SpecKind
 from kvroom.vllm.kv.specs import specs_of
+from kvroom.vllm.kv.terms import UNBOUNDED, Term, Terms, added, block_bytes, terms_needed
 from kvroom.vllm.parallel import stage_layers
 from kvroom.vllm.rules import Rules
 from kvroom.vllm.settings import Settings
 
-UNBOUNDED = 1 << 60
 V0_SWAP_GIB = 4.0
-
-
-class Term(NamedTuple):
-    """What a request of L tokens takes: weight x (ceil(min(cap, ceil(L / ranks)) / block) + add)."""
-
-    weight: int
-    ranks: int
-    cap: int
-    block: int
-    add: int
-
-    def blocks(self, length: int) -> int:
-        """Blocks for ``length`` tokens, without the weight."""
-        return cdiv(min(self.cap, cdiv(length, self.ranks)), self.block) + self.add
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +79,8 @@ class KvLayout:
         """
         if self.needed_bytes(ceiling) <= limit:
             return ceiling
+        if len(self.needed_terms) == 1 and self.needed_terms[0].cap == UNBOUNDED:
+            return max(0, min(self.needed_terms[0].tokens(limit), ceiling))
         low, high = 0, ceiling
         while high - low > 1:
             middle = (low + high) // 2
@@ -256,25 +244,25 @@ def plan_layout(
     decode, prefill = context_parallel
     how = rules["kv_context_parallel"]
     ranks = {"none": 1, "decode": decode, "decode_and_prefill": decode * prefill}[how]
-    terms = _Terms(settings, ranks)
+    terms = Terms(settings, ranks)
     groups = tuple(groups)
     pages = [group.page_bytes for group in groups]
     if rules["kv_concurrency"] == "sum" or len(set(pages)) == 1:
         pages = [1] * len(groups)
     check = rules["kv_check"]
     if check == "layers":
-        needed = _added(terms.of_spec(layer.spec, layer.spec.page_bytes) for layer in raw)
+        needed = added(terms.of_spec(layer.spec, layer.spec.page_bytes) for layer in raw)
     elif check == "first_group_of_model":
-        needed = _needed(tuple(whole_model or groups), rules, terms, first_only=True)
+        needed = terms_needed(tuple(whole_model or groups), rules, terms, first_only=True)
     else:
-        needed = _needed(groups, rules, terms, first_only=check == "first_group")
+        needed = terms_needed(groups, rules, terms, first_only=check == "first_group")
     return KvLayout(
         rules=rules,
         groups=groups,
         block_size=block_size,
-        bytes_per_block=_block_bytes(groups, rules) if groups else 0,
+        bytes_per_block=block_bytes(groups, rules) if groups else 0,
         needed_terms=needed,
-        request_terms=_added(terms.of_group(group, page) for group, page in zip(groups, pages, strict=True)),
+        request_terms=added(terms.of_group(group, page) for group, page in zip(groups, pages, strict=True)),
         request_unit=pages[0] if pages else 1,
         context_ranks=ranks,
         prefill_ranks=prefill,
@@ -302,69 +290,3 @@ def _v0_layout(layers: Sequence[Layer], block_size: int, args: EngineArgs, rules
         cpu_blocks=swap // block if block else 0,
         stages=args.pipeline_parallel_size,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """How many blocks a request takes, by kind. Mirrors each spec's max_memory_usage_bytes over its page."""
-
-    settings: Settings
-    ranks: int
-
-    def of_spec(self, spec: Spec, weight: int) -> Term:
-        """The term of one layer."""
-        kind, window = spec.kind, spec.window or 0
-        if kind in FULL_KINDS:
-            return Term(weight, self.ranks, UNBOUNDED, spec.block_size, 0)
-        if kind is SpecKind.MAMBA:
-            return Term(weight, 1, UNBOUNDED if spec.grows else 0, spec.block_size, spec.fixed_blocks)
-        if kind is SpecKind.CROSS:
-            return Term(weight, 1, 0, 1, cdiv(window, spec.block_size))
-        batches = self.settings.max_concurrent_batches if self.settings.rules["kv_in_flight_batches"] else 1
-        in_flight = batches * self.settings.max_num_batched_tokens
-        if kind is SpecKind.CHUNKED:
-            return Term(weight, 1, window + in_flight, spec.block_size, 0)
-        return Term(weight, 1, window - 1 + spec.extra_tokens + in_flight, spec.block_size, 1)
-
-    def of_group(self, group: Group, weight: int) -> Term:
-        """The term of ``group``: its hungriest layer's where layers keep specs of their own."""
-        if not group.uniform:
-            return self.of_spec(group.spec, weight)
-        terms = {self.of_spec(layer.spec, weight) for layer in group.members}
-        return max(terms, key=lambda term: term.blocks(UNBOUNDED >> 1))
-
-
-def _needed(groups: tuple[Group, ...], rules: Rules, terms: _Terms, *, first_only: bool) -> tuple[Term, ...]:
-    """Mirrors _max_memory_usage_bytes_from_groups."""
-    if not groups:
-        return ()
-    if rules["kv_reserves_null_block"]:
-        weight = _block_bytes(groups, rules)
-        return _added(terms.of_group(group, weight) for group in groups)
-    if len(groups) == 1 and groups[0].uniform:
-        return _added(terms.of_spec(layer.spec, layer.spec.page_bytes) for layer in groups[0].members)
-    if all(group.uniform for group in groups):
-        weight = layer_tuples(groups) * layer_tuple_bytes(groups[0])
-    else:
-        weight = max(len(group.layers) for group in groups) * groups[0].spec.page_bytes
-    counted = groups[:1] if first_only else groups
-    return _added(terms.of_group(group, weight) for group in counted)
-
-
-def _added(terms: Iterable[Term]) -> tuple[Term, ...]:
-    """Equal terms added up."""
-    weights: dict[Term, int] = {}
-    for term in terms:
-        key = term._replace(weight=0)
-        weights[key] = weights.get(key, 0) + term.weight
-    return tuple(key._replace(weight=weight) for key, weight in weights.items())
-
-
-def _block_bytes(groups: tuple[Group, ...], rules: Rules) -> int:
-    """Bytes of one block id. Mirrors _pool_bytes_per_block."""
-    if len(groups) == 1 and groups[0].uniform and not rules["kv_reserves_null_block"]:
-        return groups[0].page_bytes
-    compressed = len(groups) > 1 and all(group.uniform for group in groups)
-    if compressed and rules["kv_packing"] == "compressed" and rules["kv_compressed_block"] != "widest":
-        return compressed_block_bytes(groups, rules)
-    return max(group.block_bytes for group in groups)

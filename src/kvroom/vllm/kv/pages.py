@@ -109,9 +109,8 @@ def merged(specs: Sequence[Spec], *, by_page: bool = False) -> Spec | None:
         return first if same else None
     if any(spec.kind is not SpecKind.FULL for spec in specs):
         return None
-    if by_page:
-        if any(spec.block_size != first.block_size or spec.page_bytes != first.page_bytes for spec in specs):
-            return None
+    if by_page and len({(spec.block_size, spec.page_bytes) for spec in specs}) > 1:
+        return None
     windows = {mark: {s.window for s in specs if s.promoted == mark} for mark in ("sliding", "chunked")}
     if any(len(found) > 1 for found in windows.values()):
         raise WindowMismatch("All attention layers in the same KV cache group must have the same window size.")
@@ -122,7 +121,7 @@ def merged(specs: Sequence[Spec], *, by_page: bool = False) -> Spec | None:
 
 
 def _merge_key(spec: Spec) -> tuple[object, ...]:
-    return spec.block_size, spec.identity, spec.page_padded
+    return spec.block_size, spec.identity, spec.page_padded, spec.strided
 
 
 def _type_id(spec: Spec) -> tuple[object, ...]:
