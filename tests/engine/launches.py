@@ -123,7 +123,7 @@ class Launch:
             "pcp": args.prefill_context_parallel_size,
             "drafts": settings.speculative_tokens,
             "encoder_tokens": settings.max_num_batched_tokens if batched else self.shape.encoder_len,
-            "packed": self.family == "compressed",
+            "packed": self.family == "compressed" or "VLLM_KV_CACHE_LAYOUT" in args.env,
             "available": list(self.available),
         }
 
@@ -230,7 +230,9 @@ def launches(draw: st.DrawFn, rules: Rules) -> Launch:
     parallel = family in ("uniform", "latent") and rules["kv_context_parallel"] != "none"
     skips = settings.kv_cache_dtype != "auto" and "nvfp4" in rules["kv_packs"] and family in PLAIN_FAMILIES
     skips = skips and any(isinstance(layer.cache, AttentionCache) for layer in shape.caches)
+    packs = rules["kv_packing"] == "block_outermost" and draw(st.sampled_from((True, False, False)))
     args = EngineArgs(
+        env={"VLLM_KV_CACHE_LAYOUT": "BLHNC"} if packs else {},
         kv_cache_dtype_skip_layers=draw(st.sampled_from(((), (), ("0",), ("1", "5"), ("sliding_window",))))
         if skips
         else (),

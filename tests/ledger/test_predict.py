@@ -203,3 +203,11 @@ def test_a_refusal_of_vllm_is_a_verdict_with_its_text() -> None:
 def test_predicting_does_not_change_the_setup() -> None:
     seen = prediction("Qwen/Qwen3-8B", "RTX 4090", max_model_len=4096)
     assert predict(seen.setup).ledger == seen.ledger
+
+
+def test_kv_heads_that_cannot_be_dealt_stop_the_model_while_it_is_built() -> None:
+    """28 heads divide by 7, but 4 KV heads neither divide by 7 nor divide it (models/qwen2.py asserts it)."""
+    seen = kvroom.plan("Qwen/Qwen2.5-7B-Instruct", gpu="8x RTX 4090", offline=True, tensor_parallel_size=7)
+    assert (seen.verdict.status, seen.verdict.stage) == (Status.FAILS, "weight_load")
+    assert seen.predicted_log[-1] == "AssertionError"
+    assert seen.advice.remedies[0].flags == ("--tensor-parallel-size", "4")

@@ -37,6 +37,7 @@ LAUNCHES = [
     ("openai/gpt-oss-120b", "H100", {"vllm": "0.11.0", "gpu_memory_utilization": 0.95}),
     ("google/gemma-3-27b-it", "A100-80GB", {"vllm": "0.28.0"}),
     ("Qwen/Qwen3.6-27B", "A100-80GB", {"vllm": "0.28.0"}),
+    ("Qwen/Qwen3.5-9B", "RTX 3090", {"vllm": "0.28.0"}),
     ("Qwen/Qwen3-14B", "L40S", {"vllm": "0.26.0", "gpu_memory_utilization": 0.75}),
 ]
 
@@ -60,6 +61,16 @@ def test_every_remedy_offered_improves_the_verdict_and_states_its_price() -> Non
         assert remedy.after.verdict.status is not Status.FAILS
         assert remedy.price
         assert remedy.why
+
+
+def test_a_change_is_offered_once() -> None:
+    seen = plan("meta-llama/Llama-3.3-70B-Instruct", "4x H100")
+    assert flags(seen).count("--tensor-parallel-size") == 1
+
+
+def test_four_bits_come_with_the_length_they_leave() -> None:
+    seen = plan("Qwen/Qwen3-32B", "RTX 4090", vllm="0.28.0")
+    assert any("4-bit checkpoint and --max-model-len" in remedy.name for remedy in seen.advice.remedies)
 
 
 def test_a_fitting_launch_gets_no_remedies() -> None:

@@ -95,7 +95,7 @@ def _run_builtins(command: Command, state: Variables) -> tuple[list[RawWord], di
         for raw in words:
             state.assign(raw)
         return [], {}
-    own = Variables(dict(state.values), dict(state.arrays)) if at else state
+    own = state.copy() if at else state
     for raw in words[:at]:
         if raw.array is None and own.assign(raw):
             name = raw.literal().split("=", 1)[0].rstrip("+")
@@ -169,7 +169,7 @@ def _from_shell(words: list[Word], place: _Place, state: Variables, env: dict[st
         at += 1
     if not takes_text or at >= len(words):
         return []
-    inner = Variables(dict(state.values), dict(state.arrays), set(state.exported), state.export_all)
+    inner = state.copy()
     for name, word in env.items():
         inner.values[name] = word
         inner.exported.add(name)
@@ -184,7 +184,7 @@ def _from_container(words: list[Word], place: _Place) -> list[Launch]:
     for name, word in run.env.items():
         inside.values[name] = word
         inside.exported.add(name)
-    command = ([run.entrypoint] if run.entrypoint is not None else []) + run.command
+    command = ([run.entrypoint] if run.entrypoint is not None and run.entrypoint.text else []) + run.command
     found = _from_words(command, place, inside, {}) if command else []
     if not found and run.serves:
         found = [_launch(command, place, inside.environment(), run.env)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kvroom.errors import UsageError
 from kvroom.launches.shell import Part, RawWord
 
 _EXPANSION = re.compile(
@@ -21,7 +22,13 @@ _BRACED = re.compile(
     re.DOTALL,
 )
 _LONGEST_WORD = 1_000_000
+_MOST_PUT_IN = 4_000_000
+"""Characters that all variables of a text may expand to: a few lines that double a value make billions."""
+_MOST_UNKNOWN = 8
 _DEEPEST = 20
+_HIDDEN = str.maketrans(" \t\n", "\ue000\ue001\ue002")
+"""Blanks inside of what is not known, such as ``$(shuf -i 1-2)``, do not end a word."""
+_SHOWN = str.maketrans("\ue000\ue001\ue002", " \t\n")
 ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<plus>\+)?=")
 
 
@@ -44,6 +51,12 @@ class Variables:
     arrays: dict[str, tuple[Word, ...]] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     export_all: bool = False
+    put_in: list[int] = field(default_factory=lambda: [0])
+    """Characters put in so far, as the one element; copies share it."""
+
+    def copy(self) -> Variables:
+        """The same variables, to be changed for one command only."""
+        return Variables(dict(self.values), dict(self.arrays), set(self.exported), self.export_all, self.put_in)
 
     @classmethod
     def of(cls, known: Mapping[str, str]) -> Variables:
@@ -68,8 +81,8 @@ class Variables:
         value = self.join(rest)
         if match["plus"]:
             before = self.values.get(name, Word(""))
-            value = Word(before.text + value.text, before.unknown + value.unknown)
-        self.values[name] = Word(value.text[:_LONGEST_WORD], value.unknown)
+            value = _word(before.text + value.text, [*before.unknown, *value.unknown])
+        self.values[name] = value
         if self.export_all:
             self.exported.add(name)
         return True
@@ -85,7 +98,7 @@ class Variables:
                 text, missing = self._put_in(part.text, part.kind == "double", 0)
                 texts.append(text)
                 unknown += missing
-        return Word("".join(texts)[:_LONGEST_WORD], tuple(unknown))
+        return _word("".join(texts), unknown)
 
     def expand(self, word: RawWord) -> list[Word]:
         """``word`` with its variables put in; an unquoted value that has blanks becomes several words."""
@@ -112,18 +125,18 @@ class Variables:
             if not fields:
                 continue
             if piece[0].isspace() and started:
-                words.append(Word(text, tuple(unknown)))
+                words.append(_word(text, unknown))
                 text, unknown = "", []
             for inner in fields[:-1]:
-                words.append(Word(text + inner, tuple(unknown)))
+                words.append(_word(text + inner, unknown))
                 text, unknown = "", []
             text += fields[-1]
             started = True
             if piece[-1].isspace():
-                words.append(Word(text, tuple(unknown)))
+                words.append(_word(text, unknown))
                 text, unknown, started = "", [], False
         if started or unknown:
-            words.append(Word(text[:_LONGEST_WORD], tuple(unknown)))
+            words.append(_word(text, unknown))
         return words
 
     def _whole_list(self, word: RawWord) -> list[Word] | None:
@@ -135,8 +148,20 @@ class Variables:
             return [Word("", (), True)]
         name = text.removesuffix("[@]").removesuffix("[*]")
         if name != text and name in self.arrays:
+            for element in self.arrays[name]:
+                self._count(element.text)
             return list(self.arrays[name])
         return None
+
+    def _count(self, text: str) -> str:
+        """``text``, which a variable puts in. Raises UsageError when all of them put in too much."""
+        self.put_in[0] += len(text) + 1
+        if self.put_in[0] > _MOST_PUT_IN:
+            raise UsageError(
+                f"The variables of the text expand to more than {_MOST_PUT_IN:,} characters.",
+                "Give the command with its values written out.",
+            )
+        return text
 
     def _put_in(self, text: str, quoted: bool, depth: int) -> tuple[str, list[str]]:
         """``text`` with values in place of names, and what stayed unknown."""
@@ -147,12 +172,13 @@ class Variables:
         def one(match: re.Match[str]) -> str:
             if match["escaped"] is not None:
                 return "" if match["escaped"] == "\n" else match["escaped"]
+            written = match.group() if quoted else match.group().translate(_HIDDEN)
             if match["command"] is not None or match["tick"] is not None:
                 unknown.append(match.group()[:60])
-                return match.group()
+                return written
             if match["name"] is not None:
-                return self._value(match["name"], match.group(), unknown)
-            return self._braced(match["braced"], match.group(), unknown, depth)
+                return self._value(match["name"], written, unknown)
+            return self._braced(match["braced"], written, unknown, depth)
 
         return _EXPANSION.sub(one, text), unknown
 
@@ -164,19 +190,19 @@ class Variables:
             unknown.append(name)
             return written
         unknown += word.unknown
-        return written if word.unknown else word.text
+        return written if word.unknown else self._count(word.text)
 
     def _braced(self, inside: str, written: str, unknown: list[str], depth: int) -> str:
         match = _BRACED.fullmatch(inside)
         if match is None or match["length"] or depth > _DEEPEST:
-            unknown.append(written)
+            unknown.append(written.translate(_SHOWN))
             return written
         name, operator = match["name"], match["operator"] or ""
         if match["index"]:
             if name not in self.arrays:
                 unknown.append(name)
                 return written
-            return " ".join(word.text for word in self.arrays[name])
+            return " ".join(self._count(word.text) for word in self.arrays[name])
         known = self.values.get(name)
         is_set = known is not None and not (operator.startswith(":") and not known.text and not known.unknown)
         kind = operator[-1:]
@@ -188,8 +214,13 @@ class Variables:
         text, missing = self._put_in(_unquote(match["word"] or ""), True, depth + 1)
         unknown += missing
         if kind == "=":
-            self.values[name] = Word(text, tuple(missing))
+            self.values[name] = _word(text, missing)
         return text
+
+
+def _word(text: str, unknown: list[str]) -> Word:
+    """A word of bounded size, with its blanks shown again."""
+    return Word(text[:_LONGEST_WORD].translate(_SHOWN), tuple(dict.fromkeys(unknown))[:_MOST_UNKNOWN])
 
 
 def _unquote(text: str) -> str:

@@ -17,8 +17,12 @@ from kvroom.vllm.backends import BackendChoice, choose_backend
 from kvroom.vllm.defaults import StartRefused, resolve
 from kvroom.vllm.kv.capacity import Pool, capacity_of_stages
 from kvroom.vllm.kv.layout import KvLayout, layout_of
+from kvroom.vllm.parallel import deals
 from kvroom.vllm.rules import Rules, rules_for
 from kvroom.vllm.settings import Settings
+
+UNEVEN_HEADS = "AssertionError"
+"""All that a model's attention layer says about KV heads that cannot be dealt (model_executor/models/llama.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,10 @@ def _predict(setup: Setup) -> Prediction:
         settings = resolve(setup.args, setup.shape, setup.machine, rules)
     except StartRefused as refusal:
         return Prediction(setup, rules, Verdict(Status.FAILS, refusal.stage, refusal.message))
-    backend = choose_backend(setup.shape, setup.args, settings, setup.machine.device, without=setup.without)
+    shape = setup.shape
+    if shape.heads and not deals(shape.heads, shape.kv_heads, setup.args.tensor_parallel_size):
+        return Prediction(setup, rules, Verdict(Status.FAILS, "weight_load", UNEVEN_HEADS), settings)
+    backend = choose_backend(shape, setup.args, settings, setup.machine.device, without=setup.without)
     if backend.error:
         verdict = Verdict(Status.FAILS, "weight_load", backend.error)
         return Prediction(setup, rules, verdict, settings, backend)

@@ -30,7 +30,7 @@ def check(command: str, *, env: Mapping[str, str] | None = None, **request: obje
 
 def check_text(text: str, env: Mapping[str, str], request: Request, source: str = "") -> list[Plan]:
     """The plans of the launches in ``text``, which came from the file ``source``."""
-    with _named(source):
+    with _named("" if source == "-" else source):
         launches = read_command(text, source=source)
     return [_plan(launch, env, request) for launch in launches]
 

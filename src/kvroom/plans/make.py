@@ -141,6 +141,8 @@ def plan_tokens(
     )
     draft, also = _draft(args, request)
     notes += said + also
+    if request.assume_quantization:
+        notes += (f"the command names {args.model}: put a checkpoint stored as {request.assume_quantization} there.",)
     notes += tuple(f"{shape.name}: {assumption}" for assumption in shape.assumptions)
     machine, said = _machine(request, args, count_hint)
     logged_args = None

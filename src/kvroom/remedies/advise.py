@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvroom.ledger.predict import Prediction, predict
 from kvroom.ledger.verdict import Status
 from kvroom.remedies import hardware, limits, trades
-from kvroom.remedies.remedy import Impossible, Remedy, room
+from kvroom.remedies.remedy import Candidates, Impossible, Remedy, room
+
+Candidate = Callable[[Prediction], Candidates]
 
 GROUPS = (
     (
@@ -26,6 +28,12 @@ GROUPS = (
     (hardware.quantised_weights, hardware.more_gpus, hardware.bigger_card, trades.offload),
 )
 """Cheapest first: what costs nothing anyone asked for, limits, trades, other hardware or checkpoints."""
+_CLIMBS = (
+    (*GROUPS[0], *GROUPS[1], limits.fewer_sequences),
+    (*GROUPS[0], trades.no_images, *GROUPS[1], limits.fewer_sequences),
+    (*GROUPS[0], *GROUPS[2], *GROUPS[1], limits.fewer_sequences),
+)
+"""What to pile up when nothing alone suffices: limits, then trades as well; a shorter length bares other wants."""
 _ENOUGH = 8192
 """A context of at least this many tokens needs no further change to be worth recommending."""
 
@@ -60,12 +68,12 @@ def advise(before: Prediction) -> Advice:
         found = [offer for candidate in candidates for offer in candidate(before)]
         impossible += [offer for offer in found if isinstance(offer, Impossible)]
         groups.append([offer for offer in found if isinstance(offer, Remedy)])
-    useful = [
-        remedy
-        for group in groups
-        for remedy in sorted(group, key=lambda remedy: room(remedy.after))
-        if room(remedy.after) < room(before)
-    ]
+    useful: list[Remedy] = []
+    for group in groups:
+        for remedy in sorted(group, key=lambda remedy: room(remedy.after)):
+            known = bool(remedy.flags) and any(remedy.flags == other.flags for other in useful)
+            if room(remedy.after) < room(before) and not known:
+                useful.append(remedy)
     combined, after = _combined(before, groups)
     offers = tuple(remedy for group in groups for remedy in group)
     return Advice(tuple(useful), tuple(impossible), combined, after, offers)
@@ -100,12 +108,21 @@ def _combined(before: Prediction, groups: Sequence[Sequence[Remedy]]) -> tuple[C
             return _fewest(before, found.after)
     if shorter:
         return shorter[0].changes, shorter[0].after
-    best = min((remedy for remedy in keeping), key=lambda remedy: room(remedy.after), default=None)
-    if mild is not None and room(mild) < room(before) and (best is None or room(mild) < room(best.after)):
-        return _fewest(before, mild)
-    if best is not None and room(best.after) < room(before):
-        return best.changes, best.after
-    return (), None
+    steps = [_step_by_step(before, candidates) for candidates in _CLIMBS]
+    best = min([remedy.after for remedy in keeping] + steps, key=room)
+    return _fewest(before, best) if room(best) < room(before) else ((), None)
+
+
+def _step_by_step(before: Prediction, candidates: Sequence[Candidate]) -> Prediction:
+    """The launch that ``candidates`` reach, each asked about what the ones before it have made."""
+    now = before
+    for candidate in candidates:
+        for offer in candidate(now):
+            if isinstance(offer, Remedy) and offer.changes and room(offer.after) <= room(now):
+                now = offer.after
+        if room(now) == 0:
+            break
+    return now
 
 
 def _shortens(remedy: Remedy) -> bool:

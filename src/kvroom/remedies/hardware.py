@@ -11,7 +11,8 @@ from kvroom.ledger.predict import Prediction, Setup, predict
 from kvroom.ledger.verdict import Status
 from kvroom.models.quantization import assume_quantization
 from kvroom.models.shape import ModelShape
-from kvroom.remedies.remedy import Candidates, Impossible, Remedy
+from kvroom.remedies.limits import shorter_context
+from kvroom.remedies.remedy import Candidates, Impossible, Remedy, room
 from kvroom.units import show_bytes
 from kvroom.vllm.parallel import deals
 
@@ -41,7 +42,7 @@ def more_gpus(before: Prediction) -> Candidates:
 
 
 def quantised_weights(before: Prediction) -> Candidates:
-    """A 4-bit checkpoint of the same model, where this one is not quantised."""
+    """A 4-bit checkpoint of the same model, where this one is not quantised; with a shorter length if need be."""
     setup, ledger = before.setup, before.ledger
     if setup.shape.quantization is not None or setup.args.quantization or ledger is None:
         return
@@ -49,15 +50,15 @@ def quantised_weights(before: Prediction) -> Candidates:
     if after.ledger is None:
         return
     saved = ledger.weights.expected - after.ledger.weights.expected
-    if saved > 0:
-        yield Remedy(
-            (),
-            (),
-            f"a 4-bit checkpoint (AWQ, GPTQ or w4a16) of this model frees {show_bytes(saved)} a GPU",
-            "another checkpoint, and some quality",
-            after,
-            "a 4-bit checkpoint",
-        )
+    if saved <= 0:
+        return
+    name, price = "a 4-bit checkpoint", "another checkpoint, and some quality"
+    if after.verdict.status is Status.FAILS:
+        for shorter in shorter_context(after):
+            if isinstance(shorter, Remedy) and room(shorter.after) < room(after):
+                name, price, after = f"{name} and {' '.join(shorter.flags)}", f"{price}; {shorter.price}", shorter.after
+    why = f"a 4-bit checkpoint (AWQ, GPTQ or w4a16) of this model frees {show_bytes(saved)} a GPU"
+    yield Remedy((), (), why, price, after, name)
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +70,7 @@ def _in_four_bits(shape: ModelShape) -> ModelShape:
 def bigger_card(before: Prediction) -> Candidates:
     """The smallest card of the same vendor in the catalogue on which the same launch surely fits."""
     setup = before.setup
-    if before.verdict.stage == "config" or setup.args.num_gpu_blocks_override is not None:
+    if before.ledger is None or setup.args.num_gpu_blocks_override is not None:
         return
     for device in larger_devices(setup.machine.device):
         after = predict(_on(setup, Machine(device, setup.machine.count)))

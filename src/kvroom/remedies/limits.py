@@ -183,7 +183,7 @@ def valid_parallelism(before: Prediction) -> Candidates:
     yield changed(
         before,
         ("--tensor-parallel-size", str(size)),
-        f"{heads} attention heads cannot be shared by {asked} GPUs",
+        f"{heads} attention heads and {kv_heads} KV heads cannot be dealt to {asked} GPUs",
         "fewer GPUs hold the model",
         tensor_parallel_size=size,
     )

@@ -92,10 +92,23 @@ def _heading(plan: Plan) -> Iterator[RenderableType]:
         Status.UNKNOWN: "cannot be told",
     }[verdict.status]
     yield Text.from_markup(f"[bold {_COLOUR[verdict.status]}]{verdict.status.upper()}[/]  {escape(words)}")
+    yield from _margin(plan)
     if verdict.message:
         yield _text(f"  {verdict.message}")
     if verdict.left_out:
         yield _text(f"  {verdict.left_out}")
+
+
+def _margin(plan: Plan) -> Iterator[RenderableType]:
+    """How near a tight launch is; vLLM's message, which follows, is that of the low end."""
+    ledger, pool = plan.prediction.ledger, plan.prediction.pool
+    if plan.verdict.status is not Status.TIGHT or ledger is None or pool is None:
+        return
+    low, expected = (show_bytes(size) for size in (ledger.available.low, ledger.available.expected))
+    yield _text(
+        f"  {expected} expected for the KV cache, {low} at the low end; one request needs"
+        f" {show_bytes(pool.needed_bytes)}. At the low end vLLM says:"
+    )
 
 
 def _bar(ledger: Ledger, width: int, block: str) -> Text:

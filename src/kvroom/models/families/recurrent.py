@@ -113,7 +113,7 @@ def nemotron_h(config: Fields) -> tuple[CacheLayer, ...]:
         state_size=config.int("ssm_state_size", default=128, low=1),
         groups=config.int("n_groups", "mamba_n_groups", default=8),
         conv_kernel=config.int("conv_kernel", "mamba_d_conv", default=4, low=1),
-        state_dtype=config.str("mamba_ssm_cache_dtype", default="float32"),
+        state_dtype=config.str("mamba_ssm_cache_dtype") or None,
         chunk_size=config.maybe_int("chunk_size", "mamba_chunk_size"),
     )
     attention = full_attention(config) if ATTENTION_WORDS & set(types) else None

@@ -76,6 +76,7 @@ def capacity_of_stages(
         for layout, bytes_ in zip(layouts, available, strict=True)
         if layout.groups
     ]
+    whole_model = rules["kv_check"] == "first_group_of_model"
     length, longest = settings.max_model_len, min(stage.longest for stage in stages)
     notes = [line for stage in stages for line in stage.notes]
     found = _Found(stages[0], settings, longest)
@@ -83,13 +84,10 @@ def capacity_of_stages(
         reached = min(longest, length)
         if reached <= 0:
             return found.refused(length, rules["kv_auto_fit_text"]["error"], notes)
-        limiting = stages[0]
-        for stage in stages:
-            if stage.longest < min(limiting.longest, length):
-                limiting = stage
+        limiting = _limiting(stages, length, whole_model=whole_model)
         notes.append(auto_fit_line(reached, length, limiting.limit, rules))
         length = reached
-    if rules["kv_check"] == "first_group_of_model":
+    if whole_model:
         stages = [min(stages, key=lambda stage: stage.available), *stages]
     for stage in stages:
         error = stage.error(length)
@@ -99,6 +97,16 @@ def capacity_of_stages(
     for stage in stages:
         notes += _Found(stage, settings, longest).lines(poorest.blocks, length)
     return _Found(poorest, settings, longest).pool(poorest.blocks, length, list(dict.fromkeys(notes)))
+
+
+def _limiting(stages: Sequence[_Stage], length: int, *, whole_model: bool) -> _Stage:
+    """The stage whose bytes vLLM names when it reduces the length to fit.
+
+    The poorest where one check covers the ``whole_model``, else the first with the shortest length.
+    """
+    if whole_model:
+        return min(stages, key=lambda stage: stage.available)
+    return min(stages, key=lambda stage: min(stage.longest, length))
 
 
 class _Stage(NamedTuple):

@@ -126,9 +126,10 @@ class _Builder:
         heads = kv_heads_per_rank(cache.kv_heads, context.tp)
         form = FORMS.get(kind, "other")
         size_v = cache.head_size_v if form != "other" else cache.head_size
+        full_v = cache.head_size if rules["kv_promotion_drops_value_size"] else size_v
         unit, in_full = (
-            attention_bytes(heads, cache.head_size, size_v, cache_dtype, self.dtype, each, rules)
-            for each in (form, "full")
+            attention_bytes(heads, cache.head_size, values, cache_dtype, self.dtype, each, rules)
+            for each, values in ((form, size_v), ("full", full_v))
         )
         block, padded, window, extra = self.blocks.attention, None, None, 0
         if kind is AttentionKind.SLIDING:
@@ -142,6 +143,7 @@ class _Builder:
             batched = rules["kv_encoder_tokens"] == "batched"
             window = context.settings.max_num_batched_tokens if batched else context.shape.encoder_len
         stored = storage_dtype(cache_dtype, self.dtype)
+        turboquant = cache_dtype.startswith("turboquant_")
         return Spec(
             KINDS[kind],
             block,
@@ -150,7 +152,7 @@ class _Builder:
             window=window,
             extra_tokens=extra,
             strided=self.strided,
-            promoted_unit=0 if in_full == unit or cache_dtype.startswith("turboquant_") else in_full,
+            promoted_unit=in_full if kind is not AttentionKind.FULL and in_full != unit and not turboquant else 0,
             identity=(heads, cache.head_size, size_v, stored, quantization(cache_dtype)),
         )
 
