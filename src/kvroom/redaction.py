@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 MASK = "<redacted>"
 _SECRET = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{6,}|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{10,}|AKIA[A-Z0-9]{12,})"
+    r"\b(?:hf_(?!(?:config|overrides|processor)(?![A-Za-z0-9]))[A-Za-z0-9]{6,}|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{10,}|AKIA[A-Z0-9]{12,})"
     r"|(?<=://)[^/\s@]{1,400}(?=@)"
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{6,200})"
 )

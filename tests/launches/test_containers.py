@@ -15,7 +15,7 @@ IMAGE = "vllm/vllm-openai:v0.28.0"
     [
         "",
         "--runtime nvidia --gpus all",
-        "-v ~/.cache/huggingface:/root/.cache/huggingface -p 8000:8000 --ipc=host",
+        "-v ~/models:/models -p 8000:8000 --ipc=host",
         "-itd --rm --name vllm --shm-size 16g --ulimit memlock=-1 --network host",
         '--env "HF_TOKEN=$HF_TOKEN" --env-file .env -u 0:0 -w /app',
         "-p8000:8000 -eFOO=bar -it -v a:b",

@@ -107,6 +107,15 @@ def test_a_card_in_use_gets_a_smaller_share() -> None:
     assert remedy.after.verdict.status is Status.FITS
 
 
+def test_a_card_in_use_may_get_a_cache_of_said_bytes() -> None:
+    seen = plan("Qwen/Qwen3-0.6B", "RTX 4090", vllm="0.28.0", free_memory="12GiB", max_model_len=4096)
+    remedy = next(each for each in seen.advice.remedies if each.flags[:1] == ("--kv-cache-memory-bytes",))
+    assert remedy.after.verdict.status is Status.FITS
+    assert remedy.after.ledger.available.low == int(remedy.flags[1])
+    old = plan("Qwen/Qwen3-0.6B", "RTX 4090", vllm="0.10.0", free_memory="12GiB", max_model_len=4096)
+    assert "--kv-cache-memory-bytes" not in flags(old)
+
+
 def test_max_num_seqs_is_blamed_where_the_sampler_takes_the_room() -> None:
     seen = plan("openai/gpt-oss-120b", "H100", vllm="0.11.0", gpu_memory_utilization=0.95)
     assert flags(seen)[0] == "--max-num-seqs"

@@ -120,14 +120,14 @@ def custom_device(
 
 @cache
 def larger_devices(device: Device) -> tuple[Device, ...]:
-    """Cards of the same vendor with more memory than ``device`` and a logged total, smallest first."""
+    """Cards of the same vendor with a tenth more memory than ``device`` or more, and a logged total, smallest first."""
     found = {
         part.device
         for part in parts()
         if part.device.vendor == device.vendor
         and part.device.basis == "published"
         and not part.device.unified
-        and part.device.total_bytes > device.total_bytes
+        and part.device.total_bytes >= 1.1 * device.total_bytes
         and part.device.compute_capability not in {(6, 0), (7, 0), (7, 5)}
     }
     return tuple(sorted(found, key=lambda device: (device.total_bytes, device.name)))

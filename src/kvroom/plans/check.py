@@ -11,7 +11,7 @@ from kvroom.launches.launch import Launch
 from kvroom.launches.read import read_command, read_words
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
-from kvroom.plans.request import Request
+from kvroom.plans.request import Request, checked_env
 
 
 def check(command: str, *, env: Mapping[str, str] | None = None, **request: object) -> list[Plan]:
@@ -25,7 +25,7 @@ def check(command: str, *, env: Mapping[str, str] | None = None, **request: obje
     unknown = request.keys() - {each.name for each in fields(Request)}
     if unknown:
         raise UsageError(f"check has no argument {min(unknown)}.", "vLLM's flags belong into the command.")
-    return check_text(command, env or {}, Request(**request))  # type: ignore[arg-type]
+    return check_text(command, checked_env(env), Request(**request))  # type: ignore[arg-type]
 
 
 def check_text(text: str, env: Mapping[str, str], request: Request, source: str = "") -> list[Plan]:

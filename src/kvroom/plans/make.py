@@ -20,14 +20,12 @@ from kvroom.models.shape import ModelShape
 from kvroom.plans.model import find_model
 from kvroom.plans.plan import Plan
 from kvroom.plans.release import choose_release
-from kvroom.plans.request import Request
+from kvroom.plans.request import Request, checked_env
 from kvroom.redaction import UNSEEN
 from kvroom.units import show_bytes
 from kvroom.vllm.args import EngineArgs
+from kvroom.vllm.config_file import LONGEST
 from kvroom.vllm.parse import parse_serve_args
-
-_LONGEST_FILE = 1_000_000
-"""Bytes of a ``--config`` file that are read."""
 
 
 def plan(
@@ -59,17 +57,17 @@ def plan(
         free_memory,
         vllm,
         assume_quantization,
-        {} if measured is None else measured,
+        measured,
         measured_with,
         bool(offline),
-        (without,) if isinstance(without, str) else tuple(without),
+        without,
     )
     name = os.fspath(model) if isinstance(model, os.PathLike) else model
     if not isinstance(name, str):
         raise UsageError(
             f"The model is a {type(model).__name__}, not a text.", "Give a model id, a folder or a config.json."
         )
-    return plan_tokens([name, *flag_tokens(flags)], env or {}, request)
+    return plan_tokens([name, *flag_tokens(flags)], checked_env(env), request)
 
 
 def flag_tokens(flags: Mapping[str, Any]) -> list[str]:
@@ -121,7 +119,6 @@ def plan_tokens(
     """The plan of the arguments after ``vllm serve``, with environment variables ``env``."""
     release, said = choose_release(request.vllm, version_hint)
     notes += said
-    _check_env(env)
     args = parse_serve_args(tokens, env, release=release, read_file=_read_text)
     if not args.model:
         raise UsageError("No model is named.", "Give it as the first argument or with --model.")
@@ -155,7 +152,7 @@ def plan_tokens(
         machine,
         release,
         draft,
-        {name: size for name, size in request.measured.items() if name != "total"},
+        {name: size for name, size in (request.measured or {}).items() if name != "total"},
         logged_args,
         frozenset(request.without),
     )
@@ -170,16 +167,10 @@ def split_words(text: str) -> list[str]:
         raise UsageError(f"'{text[:60]}' cannot be split into words: {error}.") from None
 
 
-def _check_env(env: Mapping[str, str]) -> None:
-    for name, value in env.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise UsageError(f"The environment variable {name} is a {type(value).__name__}.", "Give texts.")
-
-
 def _read_text(path: str) -> str:
     """The text of a ``--config`` file; UsageError where it cannot be had."""
     try:
-        return read_limited(Path(path).expanduser(), _LONGEST_FILE).decode("utf-8-sig")
+        return read_limited(Path(path).expanduser(), LONGEST).decode("utf-8-sig")
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"--config {short(path)} cannot be read: {reason(error)}.",
@@ -205,7 +196,7 @@ def _machine(request: Request, args: EngineArgs, count_hint: int | None) -> tupl
             f"The sizes of all kinds of parallelism multiply; at most {MOST_GPUS:,}.",
         )
     machine, notes = _gpus(request, world, count_hint)
-    total = request.measured.get("total")
+    total = (request.measured or {}).get("total")
     if total is not None:
         device = replace(machine.device, total_bytes=total, total_low=total, total_high=total, basis="measured")
         machine = replace(machine, device=device)
@@ -244,7 +235,7 @@ def _check_sizes(request: Request, machine: Machine) -> None:
             f"--free-memory {show_bytes(machine.free_bytes)} is more than {card.name} has ({show_bytes(most)}).",
             "Say what one card has free; --gpu-memory gives it another total.",
         )
-    for name, size in request.measured.items():
+    for name, size in (request.measured or {}).items():
         if size > most:
             raise UsageError(
                 f"--measured {name}={show_bytes(size)} is more than {card.name} has ({show_bytes(most)}).",

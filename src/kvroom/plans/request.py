@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from kvroom.errors import UsageError
 from kvroom.vllm.backends.question import PACKAGES
@@ -22,12 +22,13 @@ class Request:
     free_memory: str | None = None
     vllm: str | None = None
     assume_quantization: str | None = None
-    measured: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, int] | None = None
     """Ledger entries (and ``total``, the card's) that a log printed, in bytes."""
     measured_with: str | None = None
     """Flags under which ``available`` was logged, where they differ from the launch's."""
     offline: bool = False
-    without: tuple[str, ...] = ()
+    without: Collection[str] = ()
+    """Packages that the build of vLLM lacks, of ``PACKAGES``."""
 
     def __post_init__(self) -> None:
         """Check the types, which a caller from Python may have wrong, and that nothing is empty."""
@@ -41,10 +42,27 @@ class Request:
                 )
             if not value.strip() and name != "measured_with":
                 raise UsageError(f"--{name.replace('_', '-')} is empty.", "Give it a value or leave it out.")
-        _check_measured(self.measured)
+        if self.measured is not None:
+            _check_measured(self.measured)
+        if isinstance(self.without, str) or not isinstance(self.without, Collection):
+            raise UsageError(
+                f"without is {_named(self.without)}, not a list.", "Write it as in without=['flashinfer']."
+            )
         for package in self.without:
             if package not in PACKAGES:
                 raise UsageError(f"--without {package}: nothing here depends on it.", f"Known: {', '.join(PACKAGES)}.")
+
+
+def checked_env(env: object) -> Mapping[str, str]:
+    """``env`` as environment variables, none for None; UsageError where it is no mapping of texts."""
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping):
+        raise UsageError(f"env is {_named(env)}, not a mapping.", "Write it as in {'VLLM_USE_V1': '1'}.")
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise UsageError(f"The environment variable {name} is {_named(value)}.", "Give names and values as texts.")
+    return env
 
 
 def _check_measured(measured: object) -> None:

@@ -24,7 +24,7 @@ GROUPS = (
         limits.fewer_batched_tokens,
     ),
     (limits.shorter_context, limits.more_utilisation),
-    (trades.fp8_cache, trades.no_images, trades.eager),
+    (trades.fp8_cache, trades.no_images, trades.eager, trades.fixed_cache),
     (hardware.quantised_weights, hardware.more_gpus, hardware.bigger_card, trades.offload),
 )
 """Cheapest first: what costs nothing anyone asked for, limits, trades, other hardware or checkpoints."""

@@ -1,12 +1,15 @@
-"""Remedies that trade something for room: the backend, 8-bit KV, images, CUDA graphs, speed."""
+"""Remedies that trade something for room: the backend, 8-bit KV, images, CUDA graphs, speed, a measured pool."""
 
 from __future__ import annotations
 
-from kvroom.ledger.overhead import counts_graphs
+from kvroom.ledger.overhead import counts_graphs, graph_memory
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
 from kvroom.remedies.remedy import Candidates, Impossible, Remedy, changed, leaves_more
-from kvroom.units import GIB, cdiv, show_bytes
+from kvroom.units import GIB, MIB, cdiv, show_bytes
+from kvroom.vllm.flags import flags_for
+
+_STEP = 256 * MIB
 
 
 def other_backend(before: Prediction) -> Candidates:
@@ -88,6 +91,33 @@ def no_images(before: Prediction) -> Candidates:
         f"profiling the vision encoder takes {show_bytes(ledger.activation.expected)}",
         "images and videos are refused: for text-only use",
         limit_mm_per_prompt={"image": 0, "video": 0},
+    )
+
+
+def fixed_cache(before: Prediction) -> Candidates:
+    """A KV cache of said bytes on a card that others use too: profiling then counts nothing of theirs."""
+    ledger, setup = before.ledger, before.setup
+    free = setup.machine.free_bytes
+    if free is None or ledger is None or setup.args.kv_cache_memory_bytes is not None:
+        return
+    if "kv_cache_memory_bytes" not in flags_for(setup.release).by_name:
+        return
+    taken = sum(entry.high for entry in (ledger.weights, ledger.activation, ledger.other))
+    if before.settings is not None:
+        taken += int(graph_memory(setup.shape, setup.args, before.settings).high)
+    if before.backend is not None:
+        taken += before.backend.outside_bytes
+    size = (free - taken) // _STEP * _STEP
+    share = int(free / setup.machine.device.total_bytes * 100) / 100
+    if size <= 0 or share < 0.01:
+        return
+    yield changed(
+        before,
+        ("--kv-cache-memory-bytes", str(size), "--gpu-memory-utilization", f"{share:g}"),
+        f"{show_bytes(size)} of the {show_bytes(free)} that are free, whatever else the card holds",
+        "the KV cache no longer follows what is free, so it runs out of memory if the others grow",
+        kv_cache_memory_bytes=size,
+        gpu_memory_utilization=share,
     )
 
 

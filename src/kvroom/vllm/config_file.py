@@ -9,7 +9,8 @@ from typing import Any
 from kvroom.errors import UsageError
 from kvroom.vllm.flags import FlagTable, spelling
 
-_LONGEST = 1_000_000
+LONGEST = 64_000
+"""Characters of a file that are read: YAML is slow, and settings are short."""
 _MOST_NODES = 100_000
 _DEEPEST = 50
 _BRACKET = re.compile(r"[\[\]{}]")
@@ -22,8 +23,15 @@ def config_tokens(text: str, path: str, table: FlagTable) -> list[str]:
     JSON. Raises UsageError for text that is not YAML, not a mapping, or built to explode.
     Mirrors utils/argparse_utils.py: FlexibleArgumentParser.load_config_file.
     """
+    try:
+        return _words(_load(text, path), table)
+    except ValueError:
+        raise UsageError(f"{path} holds a number with thousands of digits.", "Correct the file.") from None
+
+
+def _words(settings: dict[str, Any], table: FlagTable) -> list[str]:
     words: list[str] = []
-    for key, value in _load(text, path).items():
+    for key, value in settings.items():
         option = spelling(f"--{key}")
         if isinstance(value, bool):
             found = table.find(option)
@@ -45,8 +53,8 @@ def _text(value: Any) -> str:
 
 
 def _load(text: str, path: str) -> dict[str, Any]:
-    if len(text) > _LONGEST:
-        raise UsageError(f"{path} has {len(text):,} characters.", f"At most {_LONGEST:,} are read.")
+    if len(text) > LONGEST:
+        raise UsageError(f"{path} has {len(text):,} characters.", f"At most {LONGEST:,} are read.")
     depth = 0
     for bracket in _BRACKET.finditer(text):
         depth += 1 if bracket.group() in "[{" else -1

@@ -57,7 +57,10 @@ def _with_config_file(
     release: Release,
     read_file: ReadFile | None,
 ) -> tuple[Sequence[str], list[Item]]:
-    """The command line with the file's arguments in front, so that what is written after them wins."""
+    """The command line with the file's arguments in front, so that what is written after them wins.
+
+    A model that is written first stays first (utils/argparse_utils.py: _pull_args_from_config).
+    """
     table, rules = _context(release)
     files = [item for item in items if item.flag is not None and item.flag.name == "config"]
     if len(files) > 1:
@@ -72,7 +75,8 @@ def _with_config_file(
         for item in reversed(models):
             del from_file[item.start : item.end]
     rest = [*tokens[: files[0].start], *tokens[files[0].end :]]
-    merged = [*from_file, *rest]
+    front = rest[:1] if rest and not rest[0].startswith("-") else []
+    merged = [*front, *from_file, *rest[len(front) :]]
     return merged, read_items(merged, table, rules)
 
 

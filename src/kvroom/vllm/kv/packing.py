@@ -35,8 +35,6 @@ def compressed_groups(layers: Sequence[Layer], rules: Rules) -> tuple[Group, ...
         if rules["kv_compressed_pads_pages"]:
             bucket = [_padded_to_one_of(layer, sizes) for layer in bucket]  # noqa: PLW2901
         by_size = _by_page(bucket)
-        if len({len(same) for same in by_size.values()}) > 1:
-            raise _unpackable("layers of one window that differ in page size must be equally many")
         groups += _split(by_size, cdiv(len(next(iter(by_size.values()))), repeats))
     return tuple(groups)
 
@@ -122,6 +120,8 @@ def _widest(sizes: dict[int, list[Layer]], count: int) -> int:
 
 
 def _split(sizes: dict[int, list[Layer]], count: int) -> list[Group]:
+    if len({len(same) for same in sizes.values()}) > 1:  # vLLM loses the layers that are left over
+        raise _unpackable("layers of one kind that differ in page size are not equally many")
     repeats = list(zip(*sizes.values(), strict=False))
     return [uniform_group([layer for repeat in repeats[i::count] for layer in repeat]) for i in range(count)]
 
@@ -137,7 +137,7 @@ def _padded_to_one_of(layer: Layer, sizes: Sequence[int]) -> Layer:
 
 
 def _unpackable(why: str) -> EngineError:
-    return EngineError(f"AssertionError ({why})", "Use vLLM 0.29.0 or newer, or leave --block-size alone.")
+    return EngineError(f"AssertionError ({why})", "Try another vLLM release, or leave --block-size alone.")
 
 
 def _common_chunk(values: Sequence[int], low: int) -> int:
