@@ -31,7 +31,7 @@ its platform layer told which card it runs on), and its answers are kept under `
 """
 _TAIL = """
 The engine suite (`make engine`) also asks vLLM's own planner functions about random launches, drawn anew by hypothesis:
-at least 1,000 of 0.32.0 and 300 of each of 0.16.0, 0.19.1, 0.24.0 and 0.28.0, all of which must be equal in blocks, tokens,
+2,000 for 0.32.0 and 1,000 for each of 0.16.0, 0.19.1, 0.24.0 and 0.28.0, all of which must be equal in blocks, tokens,
 concurrency, bytes, groups and error text.
 
 What is fitted rather than computed (activation, non-torch memory, CUDA graphs) is described in [numbers](numbers.md).

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 
 MASK = "<redacted>"
 _SECRET = re.compile(
-    r"\b(?:hf_(?!(?:config|overrides|processor)(?![A-Za-z0-9]))[A-Za-z0-9]{6,}|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{10,}|AKIA[A-Z0-9]{12,})"
+    r"\b(?:hf_(?!(?:config|overrides|processor)(?![A-Za-z0-9]))[A-Za-z0-9]{6,}"
+    r"|sk-[A-Za-z0-9_-]{6,}|gh[pousr]_[A-Za-z0-9]{10,}|AKIA[A-Z0-9]{12,})"
     r"|(?<=://)[^/\s@]{1,400}(?=@)"
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{6,200})"
 )
-_SECRET_FLAGS = (
-    ("--api-key", "--api-k"),
-    ("--hf-token", "--hf-t"),
-    ("--ssl-keyfile-password", "--ssl-keyfile-p"),
-    ("--token", "--token"),
+_FLAG = r"--(?:api[-_]k(?:ey?)?|hf[-_]t(?:o(?:k(?:en?)?)?)?|ssl[-_]keyfile[-_]p[a-z]*|token)"
+"""The flags whose value is a secret, also as vLLM lets them be shortened."""
+_NAMED = re.compile(
+    rf"((?<![\w-]){_FLAG}[= ]|\b(?:[A-Z0-9]+_)*(?:TOKEN|KEY|SECRET|PASSWORD)=)"
+    rf"(?!'?{MASK}|-)(?:'[^']*'|\"[^\"]*\"|\S+)"
 )
-"""Flags whose value is a secret, each with the shortest form that vLLM takes for it."""
+"""A secret flag or variable in a text, with its value."""
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 """Characters that steer a terminal, hide, turn the direction of writing, or are half a character."""
 _CONTROL = re.compile(f"(?![\\n\\t]){UNSEEN.pattern}")
@@ -25,7 +26,7 @@ _CONTROL = re.compile(f"(?![\\n\\t]){UNSEEN.pattern}")
 
 def clean(text: str) -> str:
     """``text`` without secrets and without control characters, fit for a terminal."""
-    return _CONTROL.sub("\ufffd", _SECRET.sub(MASK, text))
+    return _CONTROL.sub("\ufffd", _NAMED.sub(rf"\1{MASK}", _SECRET.sub(MASK, text)))
 
 
 def clean_command(tokens: Sequence[str]) -> list[str]:
@@ -37,11 +38,7 @@ def clean_command(tokens: Sequence[str]) -> list[str]:
             cleaned.append(MASK)
             continue
         name, equals, _ = token.partition("=")
-        hide = _is_secret(name.replace("_", "-"))
+        hide = re.fullmatch(_FLAG, name) is not None
         cleaned.append(f"{name}={MASK}" if hide and equals else clean(token))
         hide = hide and not equals
     return cleaned
-
-
-def _is_secret(option: str) -> bool:
-    return any(flag.startswith(option) and option.startswith(least) for flag, least in _SECRET_FLAGS)

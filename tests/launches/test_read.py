@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom.errors import UsageError
-from kvroom.launches import Launch, read_command, read_file, read_words
+from kvroom.launches import Launch, read_command, read_words
 from kvroom.launches.shell import LONGEST, read_commands
 
 
@@ -189,12 +188,3 @@ def test_comments_and_operators_end_commands() -> None:
         ["e"],
         ["f"],
     ]
-
-
-def test_a_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text("#!/bin/bash\nvllm serve m\n")
-    (launch,) = read_file(path)
-    assert (launch.tokens, launch.line, launch.source) == (("m",), 2, str(path))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_file(tmp_path / "absent.sh")

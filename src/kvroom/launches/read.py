@@ -41,7 +41,10 @@ def read_command(text: str, *, source: str = "", variables: Mapping[str, str] | 
     found = _read_text(text, _Place(source), Variables.of(variables or {}))
     if not found:
         shown = "The standard input" if source == "-" else short(source) or "The text"
-        raise UsageError(f"{shown} starts no vLLM server.", f"Give a command with {_FORMS}.")
+        cure = f"Give a command with {_FORMS}."
+        if source.endswith((".yaml", ".yml", ".json")):
+            cure += " Compose files and Kubernetes manifests are not read."
+        raise UsageError(f"{shown} starts no vLLM server.", cure)
     return found
 
 
