@@ -63,7 +63,7 @@ def rows() -> list[tuple[str, str, int, int]]:
     traces = read("weights/traces.json")["traces"]
     settings = read("vllm/settings.json")["releases"]
     engine = read("vllm/backends-engine.json")
-    plans = read("kv/plans.json")["cases"] if (DATA / "kv" / "plans.json").exists() else []
+    plans = [case for name in ("plans", "compressed", "releases") for case in read(f"kv/{name}.json")["cases"]]
     releases = Counter(case["release"] for case in plans)
     equal, stated = parameters()
     return [

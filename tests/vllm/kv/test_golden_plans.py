@@ -24,7 +24,10 @@ from kvroom.vllm.settings import Settings
 
 DATA = Path(__file__).parents[2] / "data" / "kv"
 GOLDEN = json.loads((DATA / "plans.json").read_text("utf-8"))
-GOLDEN["cases"] += json.loads((DATA / "compressed.json").read_text("utf-8"))["cases"]
+for more in ("compressed.json", "releases.json"):
+    golden = json.loads((DATA / more).read_text("utf-8"))
+    GOLDEN["cases"] += golden["cases"]
+    GOLDEN["configs"] |= golden["configs"]
 ABSENT = frozenset({"flashinfer", "flashmla", "fa4"})
 
 
