@@ -17,7 +17,7 @@ def read_limited(path: Path, most: int) -> bytes:
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
-        data = file.read(most + 1)
+        data = file.read(most + 1) or b""  # None where nothing is there yet
     if len(data) > most:
         raise too_large(most)
     return data
