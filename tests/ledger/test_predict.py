@@ -211,3 +211,11 @@ def test_kv_heads_that_cannot_be_dealt_stop_the_model_while_it_is_built() -> Non
     assert (seen.verdict.status, seen.verdict.stage) == (Status.FAILS, "weight_load")
     assert seen.predicted_log[-1] == "AssertionError"
     assert seen.advice.remedies[0].flags == ("--tensor-parallel-size", "4")
+
+
+@pytest.mark.parametrize("stages", [40, 4096])
+def test_a_pipeline_stage_without_a_cache_is_refused_by_the_planner(stages: int) -> None:
+    seen = prediction("Qwen/Qwen3-8B", "H100", vllm="0.28.0", pipeline_parallel_size=stages)
+
+    assert (seen.verdict.status, seen.verdict.stage) == (Status.FAILS, "kv_sizing")
+    assert seen.verdict.message == "AssertionError: group_size must be greater than 0"

@@ -61,6 +61,11 @@ def test_a_plain_config_is_read_whole() -> None:
         ({"rope_scaling": {"type": 5}}, "should be a short text"),
         ({"max_position_embeddings": -5}, "outside"),
         ({"sliding_window": -1}, "outside"),
+        ({"num_attention_heads": 8192, "num_key_value_heads": 8192, "head_dim": None}, "have no width"),
+        (
+            {"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 65},
+            "65 multi-token",
+        ),
     ],
 )
 def test_a_field_that_cannot_be_is_one_clear_error(changes: dict, says: str) -> None:
@@ -285,6 +290,15 @@ def test_a_mamba_model_has_no_heads() -> None:
 
     assert (shape.heads, shape.kv_heads, len(shape.caches)) == (0, 0, 64)
     assert shape.position_limits == ()
+
+
+def test_states_of_an_unknown_dtype_are_refused() -> None:
+    entry = catalogue.find("Qwen/Qwen3.5-27B")
+    assert entry is not None
+    text = {**entry.config["text_config"], "mamba_ssm_dtype": "int3"}
+
+    with pytest.raises(BadConfig, match="int3"):
+        read_config({**entry.config, "text_config": text}, name="test")
 
 
 def test_every_packaged_config_is_read_without_an_assumption() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kvroom.ledger.entries import Ledger
 from kvroom.ledger.outcome import OUT_OF_MEMORY
 from kvroom.ledger.overhead import counts_graphs, graph_memory
-from kvroom.ledger.predict import UNEVEN_HEADS, Prediction
+from kvroom.ledger.predict import EMPTY_STAGE, UNEVEN_HEADS, Prediction
 from kvroom.units import GIB
 from kvroom.vllm.messages import gib_in_log
 from kvroom.vllm.settings import Settings
@@ -96,7 +96,7 @@ def _raised(prediction: Prediction) -> str | None:
     message = prediction.verdict.message
     if message is None:
         return None
-    if prediction.setup.args.unknown or message == UNEVEN_HEADS:
+    if prediction.setup.args.unknown or message in (UNEVEN_HEADS, EMPTY_STAGE):
         return message
     if message == OUT_OF_MEMORY:
         return f"torch.OutOfMemoryError: {message}"

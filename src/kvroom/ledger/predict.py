@@ -23,6 +23,8 @@ from kvroom.vllm.settings import Settings
 
 UNEVEN_HEADS = "AssertionError"
 """All that a model's attention layer says about KV heads that cannot be dealt (model_executor/models/llama.py)."""
+EMPTY_STAGE = "AssertionError: group_size must be greater than 0"
+"""What the planner says of a pipeline stage without a cache (kv_cache_utils.py: get_kv_cache_config_from_groups)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ def _predict(setup: Setup) -> Prediction:
 def _sized(setup: Setup, settings: Settings, backend: BackendChoice) -> Prediction:
     """The prediction of a launch that reaches the KV cache; one ledger for each pipeline stage."""
     stages = range(setup.args.pipeline_parallel_size)
+    if len(stages) > max(1, len(setup.shape.caches)):
+        raise StartRefused(EMPTY_STAGE, "kv_sizing")
     layouts = [
         layout_of(
             setup.shape,
@@ -91,6 +95,8 @@ def _sized(setup: Setup, settings: Settings, backend: BackendChoice) -> Predicti
         )
         for stage in stages
     ]
+    if any(layout.groups and not layout.bytes_per_block for layout in layouts):
+        raise StartRefused(EMPTY_STAGE, "kv_sizing")
     ledgers = [ledger_of(setup, settings, backend, stage) for stage in stages]
     override = setup.args.num_gpu_blocks_override
     pools, outcomes = [], []

@@ -74,6 +74,7 @@ def _read(whole: Fields, hf_quant_config: Mapping[str, Any] | None) -> ModelShap
     language = whole if inner is whole.raw else Fields(inner, "config.json: text_config")
     architecture = _architecture(whole)
     layers = read_layers(language, architecture)
+    _check_caches(layers)
     quantization = read_quantization(whole, hf_quant_config)
     tensors, draft_tensors = tensors_of(whole, architecture)
     attends = [layer.cache for layer in layers.caches if not isinstance(layer.cache, StateCache)]
@@ -113,6 +114,20 @@ def _read(whole: Fields, hf_quant_config: Mapping[str, Any] | None) -> ModelShap
         assumptions=layers.assumptions,
         qk_nope_head_size=language.int("qk_nope_head_dim", default=0),
     )
+
+
+def _check_caches(layers: Layers) -> None:
+    """Refuse caches of no width, which a size divided by too large a count becomes, and unknown dtypes."""
+    for cache in {layer.cache for layer in (*layers.caches, *layers.draft_caches)}:
+        if isinstance(cache, StateCache):
+            dtype = cache.state_dtype
+            if dtype is not None and dtype not in DTYPES.values():
+                raise BadConfig(f"config.json: recurrent states of dtype '{dtype[:40]}' cannot be stored.")
+        elif (cache.kv_lora_rank if isinstance(cache, MlaCache) else cache.head_size) < 1:
+            raise BadConfig(
+                "config.json: the heads of an attention layer have no width.",
+                "Check head_dim, hidden_size and num_attention_heads (or kv_lora_rank).",
+            )
 
 
 def _architecture(config: Fields) -> str:

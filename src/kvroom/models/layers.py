@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from kvroom.errors import BadConfig
 from kvroom.models.architectures import is_known, model_type_of
 from kvroom.models.families import attention, encoders, indexed_heads, latent, linear, recurrent
-from kvroom.models.families.common import full_attention, kind_of, layer_count
+from kvroom.models.families.common import MAX_DRAFTS, full_attention, kind_of, layer_count
 from kvroom.models.fields import Fields
 from kvroom.models.shape import Cache, CacheLayer, MlaCache, StateCache
 
@@ -133,7 +133,7 @@ def _drafts(config: Fields, caches: tuple[CacheLayer, ...]) -> tuple[CacheLayer,
         count = 1 if kind == "qwen3_next" else 0
     if count == 0 or not caches:
         return ()
-    if count > 64:
+    if count > MAX_DRAFTS:
         raise BadConfig(f"{config.where}: {count} multi-token-prediction layers is more than any model has.")
     first = layer_count(config) if "num_hidden_layers" in config else caches[-1].index + 1
     own: list[tuple[Cache, str]]

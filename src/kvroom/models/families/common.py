@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kvroom.models.fields import Fields
 
 MAX_LAYERS = 2048
+MAX_DRAFTS = 64
 """No decoder comes near; a larger count is an error or an attack, and is not worked through."""
 ATTENTION_PATHS = {
     "gpt_oss": "attn.attn",

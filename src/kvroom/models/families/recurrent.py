@@ -97,7 +97,7 @@ def zamba2(config: Fields) -> tuple[CacheLayer, ...]:
         chunk_size=config.maybe_int("chunk_size"),
     )
     hybrid, blocks = types.count("hybrid"), config.int("num_mem_blocks", default=1, low=1)
-    turns = [turn for block in range(blocks) for turn in range(block, hybrid, blocks)]
+    turns = [turn for block in range(min(blocks, hybrid)) for turn in range(block, hybrid, blocks)]
     attending = tuple(CacheLayer(turn, attention, f"attn.{turn}") for turn in turns)
     return attending + tuple(CacheLayer(hybrid + index, state, "mixer") for index in range(count))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kvroom.errors import BadConfig
+from kvroom.models.families.common import MAX_DRAFTS
 from kvroom.models.fields import Fields
 from kvroom.models.weights.common import Dims, dims_of
 from kvroom.models.weights.dense import LLAMA, STYLES, Style, attention_layers, biases
@@ -14,7 +16,10 @@ from kvroom.models.weights.stack import Stack
 
 def draft_count(text: Fields) -> int:
     """Multi-token-prediction layers that the config declares."""
-    return text.int("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", default=0)
+    count = text.int("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", default=0)
+    if count > MAX_DRAFTS:
+        raise BadConfig(f"{text.where}: {count} multi-token-prediction layers is more than any model has.")
+    return count
 
 
 def joins(stack: Stack, root: str, layers: range, dims: Dims, names: tuple[str, str, str], norms: int) -> None:

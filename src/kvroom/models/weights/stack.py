@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvroom.errors import BadConfig
+from kvroom.models.families.common import MAX_DRAFTS, MAX_LAYERS
 from kvroom.models.weights.tensor import Part, Place, Shard, Tensor
+
+_LAST_LAYER = MAX_LAYERS + MAX_DRAFTS
 
 
 @dataclass
@@ -31,7 +35,12 @@ class Stack:
         place: Place = Place.LAYERS,
         copies: int = 1,
     ) -> Stack:
-        """A view on the same list whose additions lie below ``prefix`` in ``layers``."""
+        """A view on the same list whose additions lie below ``prefix`` in ``layers``.
+
+        Raises BadConfig for layers that no model has: a config may count more of one kind than there are.
+        """
+        if layers and not 0 <= layers[0] <= layers[-1] <= _LAST_LAYER:
+            raise BadConfig(f"config.json speaks of layers {layers[0]} to {layers[-1]}, which no model has.")
         return Stack(self.tensors, part, place, layers, prefix, copies)
 
     def inside(self, name: str, part: Part) -> Stack:
