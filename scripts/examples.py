@@ -24,7 +24,7 @@ def output(command: str) -> str:
     """What ``command`` prints, read from the packaged catalogue only."""
     words = shlex.split(command.replace("\\\n", " ").strip().removeprefix("$ "))[1:]
     where = words.index("--") if "--" in words else len(words)
-    words[where:where] = ["--offline"] if words[0] in {"plan", "check"} else []
+    words[where:where] = ["--offline"] if words[0] in {"plan", "check", "diagnose"} else []
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         run(words)

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 from kvroom.version import __version__
 
 if TYPE_CHECKING:
+    from kvroom.doctor.diagnose import diagnose
+    from kvroom.doctor.diagnosis import Diagnosis
+    from kvroom.environment.record import environment_record
     from kvroom.plans.check import check
     from kvroom.plans.make import plan
     from kvroom.plans.plan import Plan
 
-__all__ = ["Plan", "__version__", "check", "plan"]
+__all__ = ["Diagnosis", "Plan", "__version__", "check", "diagnose", "environment_record", "plan"]
 
-_HOME = {"Plan": "kvroom.plans.plan", "check": "kvroom.plans.check", "plan": "kvroom.plans.make"}
+_HOME = {
+    "Diagnosis": "kvroom.doctor.diagnosis",
+    "Plan": "kvroom.plans.plan",
+    "check": "kvroom.plans.check",
+    "diagnose": "kvroom.doctor.diagnose",
+    "environment_record": "kvroom.environment.record",
+    "plan": "kvroom.plans.make",
+}
 
 
 def __getattr__(name: str) -> object:

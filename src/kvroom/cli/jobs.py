@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvroom.cli.output import console_for, write
 from kvroom.devices.names import parse_memory
 from kvroom.errors import UsageError, short
 from kvroom.files import reason, too_large
@@ -17,10 +17,6 @@ from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
 from kvroom.plans.request import ENTRIES, Request
 
-PIPED_WIDTH = 140
-"""Columns of a table that goes to a file or another program."""
-NARROWEST = 60
-"""Columns of a table on a terminal that has fewer, or says so."""
 _LONGEST = 4_000_000
 """Bytes of a file that are looked at; what is longer is no launch script."""
 
@@ -141,30 +137,17 @@ def print_plans(plans: list[Plan], *, as_json: bool, explain: bool, many: bool) 
         from kvroom.report.as_json import plan_data
 
         data = [plan_data(plan) for plan in plans]
-        _write(json.dumps(data if many else data[0], indent=1, allow_nan=False) + "\n")
+        write(json.dumps(data if many else data[0], indent=1, allow_nan=False) + "\n")
         return
-    from rich.console import Console
-
     from kvroom.report.as_text import print_plan
 
-    console = Console(highlight=False)
-    width = max(console.width, NARROWEST) if console.is_terminal else PIPED_WIDTH
-    console = Console(highlight=False, width=width)
+    console = console_for()
     with console.capture() as printed:
         for number, plan in enumerate(plans):
             if number:
                 console.print()
             print_plan(plan, console, explain=explain)
-    _write(printed.get())
-
-
-def _write(text: str) -> None:
-    """Print ``text``; a reader that went away (``kvroom ... | head``) has read enough."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    write(printed.get())
 
 
 def exit_code(plans: list[Plan]) -> int:
@@ -180,7 +163,7 @@ def print_rule(code: str | None) -> None:
     from kvroom.findings.catalogue import all_rules, rule
 
     if code is None:
-        _write("".join(f"{item.code}  {item.name}: {item.summary}\n" for item in all_rules()))
+        write("".join(f"{item.code}  {item.name}: {item.summary}\n" for item in all_rules()))
         return
     item = rule(code)
-    _write(f"# {item.code} {item.name}\n\n{item.explanation.strip()}\n")
+    write(f"# {item.code} {item.name}\n\n{item.explanation.strip()}\n")

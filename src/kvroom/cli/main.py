@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from kvroom.cli.compare import compare
+from kvroom.cli.diagnose import diagnose
+from kvroom.cli.env import env
 from kvroom.cli.options import shared
 from kvroom.errors import KvroomError
 from kvroom.redaction import clean
@@ -68,6 +71,11 @@ def rule(code: str | None) -> None:
     from kvroom.cli import jobs
 
     jobs.print_rule(code)
+
+
+app.add_command(compare)
+app.add_command(diagnose)
+app.add_command(env)
 
 
 def run(argv: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Every finding that kvroom knows, one module each.
+"""The findings about a launch's settings, one module each, and the way to every rule.
 
 Codes: KVR1xx a launch's settings, KVR2xx what a start-up log says, KVR3xx serving. To add one, write a
 module with ``RULE`` and ``find`` beside its kind, put it into the tuple here, and regenerate the page
@@ -52,6 +52,7 @@ from kvroom.findings.settings import (
 )
 
 if TYPE_CHECKING:
+    from kvroom.findings.case import Case
     from kvroom.findings.finding import Finding, Rule
     from kvroom.ledger.predict import Prediction
 
@@ -66,6 +67,13 @@ class LaunchFinding(Catalogued, Protocol):
     """A module that looks at a predicted launch."""
 
     def find(self, prediction: Prediction) -> Iterator[Finding]:
+        """The occurrences of the rule, none as a rule; pure and cheap."""
+
+
+class LogFinding(Catalogued, Protocol):
+    """A module that looks at what a log says."""
+
+    def find(self, case: Case) -> Iterator[Finding]:
         """The occurrences of the rule, none as a rule; pure and cheap."""
 
 
@@ -108,13 +116,13 @@ LAUNCH: tuple[LaunchFinding, ...] = (
     assumed_architecture,
 )
 """Findings about a launch, in the order of their codes."""
-CATALOGUE: tuple[Catalogued, ...] = (*LAUNCH,)
-"""All modules, in the order of their codes."""
 
 
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, in the order of the codes."""
-    return tuple(module.RULE for module in CATALOGUE)
+    """Every rule, about settings and logs, in the order of the codes."""
+    from kvroom.findings.log_catalogue import LOG
+
+    return tuple(sorted((module.RULE for module in (*LAUNCH, *LOG)), key=lambda rule: rule.code))
 
 
 def rule(code_or_name: str) -> Rule:

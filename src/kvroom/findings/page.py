@@ -17,11 +17,11 @@ _HEAD = """\
 
 A finding is a recognised problem, contradiction or useless setting.
 Its code is stable; `kvroom rule CODE` prints the same text.
-Codes KVR1xx are about the settings of a launch.
+Codes KVR1xx are about the settings of a launch, KVR2xx about what the log of a start says, KVR3xx about serving.
 
 | severity | meaning |
 | --- | --- |
-| error | the launch cannot work like this |
+| error | the launch cannot work like this, or it is why a start failed |
 | warning | it works, but not as the setting suggests |
 | note | worth knowing |
 """

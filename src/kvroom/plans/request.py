@@ -73,7 +73,7 @@ def _check_measured(measured: object) -> None:
     for name, size in measured.items():
         if name not in ENTRIES:
             raise UsageError(f"'{name}' is no entry that a log can measure.", f"Known: {', '.join(ENTRIES)}.")
-        if type(size) is not int or size < (name == "total"):
+        if type(size) is not int or (size < (name == "total") and name != "available"):
             raise UsageError(f"The measured {name} is {_named(size)}.", "Give its bytes, as a whole number.")
 
 

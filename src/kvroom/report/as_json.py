@@ -11,10 +11,9 @@ from kvroom.ledger.verdict import Verdict
 from kvroom.plans.plan import Plan
 from kvroom.redaction import clean, clean_command
 from kvroom.remedies.remedy import Remedy
+from kvroom.report.schema import SCHEMA
 from kvroom.vllm.kv.capacity import Pool
 from kvroom.vllm.kv.layout import KvLayout
-
-SCHEMA = "kvroom/1"
 
 
 def plan_data(plan: Plan) -> dict[str, Any]:
@@ -51,16 +50,16 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     if plan.source is not None:
         data["source"] = plan.source
         data["line"] = plan.line
-    return {key: _cleaned(value) for key, value in data.items()}
+    return {key: cleaned(value) for key, value in data.items()}
 
 
-def _cleaned(value: Any) -> Any:
+def cleaned(value: Any) -> Any:
     """``value`` with every text in it fit to be printed."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {key: _cleaned(each) for key, each in value.items()}
-    return [_cleaned(each) for each in value] if isinstance(value, list) else value
+        return {key: cleaned(each) for key, each in value.items()}
+    return [cleaned(each) for each in value] if isinstance(value, list) else value
 
 
 def entry_data(entry: Entry) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""Logs as the command line names them: files, the standard input, a file that is still being written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvroom.doctor.diagnose import diagnose_log, open_log
+from kvroom.doctor.diagnosis import Diagnosis
+from kvroom.doctor.ticket import Ticket
+from kvroom.errors import UsageError, short
+from kvroom.files import reason
+from kvroom.logs.read import Log
+from kvroom.logs.reading import State
+
+_SETTLES = 2.0
+"""Seconds without a new line after an error until the log is taken as complete."""
+_EVERY = 0.5
+
+
+def variables(items: Sequence[str]) -> dict[str, str]:
+    """The environment variables of ``--env``; UsageError when one is not NAME=VALUE."""
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--env {short(item)}: not NAME=VALUE.")
+        found[name] = value
+    return found
+
+
+def diagnoses_of(
+    logs: Sequence[str], said: Mapping[str, Any], env: Mapping[str, str], *, every: bool, follow: bool
+) -> list[Diagnosis]:
+    """The diagnoses of the last start, or every start, of each of ``logs`` (none: the standard input)."""
+    names = list(logs) or ["-"]
+    if names == ["-"] and not logs and sys.stdin.isatty():
+        raise UsageError("No log is named.", "Give a file, or pipe one in: docker logs vllm 2>&1 | kvroom diagnose -")
+    if follow and len(names) > 1:
+        raise UsageError("--follow follows one log.", "Name one file, or `-`.")
+    ticket = Ticket(env=env, **said)
+    found: list[Diagnosis] = []
+    for name in names:
+        log = _followed(name) if follow else _read(name)
+        diagnoses = diagnose_log(log, ticket, "" if name == "-" else name)
+        found += diagnoses if every else diagnoses[:1]
+    return found
+
+
+def _read(name: str) -> Log:
+    if name == "-":
+        return open_log(sys.stdin.buffer)
+    path = Path(name)
+    try:
+        if path.is_dir():
+            raise UsageError(f"{short(name)} is a folder.", "Name a log in it.")
+    except ValueError:
+        raise UsageError(f"{short(name)} cannot be read: its name cannot be one.") from None
+    return open_log(path)
+
+
+def _followed(name: str) -> Log:
+    """The log ``name`` once its start is decided, or its writer is done."""
+    if name == "-":
+        return _followed_input()
+    path = Path(name)
+
+    def size() -> int:
+        try:
+            return path.stat().st_size
+        except OSError as error:
+            raise UsageError(f"{short(name)} cannot be read: {reason(error)}.", "Give the path of a log.") from None
+
+    return follow_log(lambda: open_log(path), size, time.monotonic, time.sleep)
+
+
+def _followed_input() -> Log:
+    """The standard input, copied to a file that can be read again as it grows."""
+    import tempfile
+    import threading
+
+    with tempfile.NamedTemporaryFile(prefix="kvroom-") as spool:
+        done = threading.Event()
+
+        def copy() -> None:
+            for line in sys.stdin.buffer:
+                spool.write(line)
+                spool.flush()
+            done.set()
+
+        threading.Thread(target=copy, daemon=True).start()
+        path = Path(spool.name)
+        return follow_log(lambda: open_log(path), lambda: path.stat().st_size, time.monotonic, time.sleep, done.is_set)
+
+
+def follow_log(
+    read: Callable[[], Log],
+    size: Callable[[], int],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    ended: Callable[[], bool] = lambda: False,
+) -> Log:
+    """The log that ``read`` gives, as soon as its start is decided: it serves, or it failed and says no more.
+
+    ``size`` tells whether it grew, ``clock`` seconds, and ``ended`` whether nothing more will come.
+    """
+    seen, since = -1, clock()
+    log: Log | None = None
+    while True:
+        over = ended()
+        now = size()
+        if now != seen:
+            seen, since = now, clock()
+            log = read() if now else None
+        state = log.readings[0].state if log and log.readings else State.UNFINISHED
+        quiet = clock() - since >= _SETTLES
+        if log is not None and (over or state is State.SERVING or (state is not State.UNFINISHED and quiet)):
+            return log
+        if over:
+            return read()
+        sleep(_EVERY)

@@ -1,0 +1,19 @@
+"""The findings of one log, the cause first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvroom.findings.finding import Finding, Severity
+from kvroom.findings.log_catalogue import LOG
+
+if TYPE_CHECKING:
+    from kvroom.findings.case import Case
+
+_ORDER = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+def log_findings(case: Case) -> tuple[Finding, ...]:
+    """What is wrong with a start: errors, warnings, notes, each in the order in which causes are judged."""
+    found = [finding for module in LOG for finding in module.find(case)]
+    return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))

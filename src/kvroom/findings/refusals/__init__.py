@@ -1,0 +1,1 @@
+"""Findings about settings that vLLM refuses, and models that it cannot read."""

@@ -1,0 +1,1 @@
+"""Findings about a log: what stopped a start, and what it cost."""

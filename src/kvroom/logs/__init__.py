@@ -1,0 +1,1 @@
+"""What a vLLM log says: lines of any shape become facts, facts become a reading."""
