@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kvroom.cli.output import console_for, write
+from kvroom.cli.options import chosen, formats
+from kvroom.cli.output import show, write, write_json
 
 
 @click.command()
@@ -12,13 +13,7 @@ from kvroom.cli.output import console_for, write
 @click.option("--gpu", help="The card, where the logs do not say, e.g. 'RTX 4090' or '2x H100'.")
 @click.option("--model", help="The model, where the logs do not say.")
 @click.option("--offline", is_flag=True, help="Read nothing from the hub.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "github"]),
-    help="text (default), json, or github: Markdown, ready to paste into an issue.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (schema kvroom/1).")
+@formats
 def compare(
     args: tuple[str, ...], *, gpu: str | None, model: str | None, offline: bool, form: str | None, as_json: bool
 ) -> int:
@@ -31,15 +26,12 @@ def compare(
     """
     from kvroom.compare.inputs import compared
 
-    if as_json and form not in {None, "json"}:
-        raise click.UsageError(f"--json and --format {form} cannot both be had.")
+    form = chosen(form, as_json)
     comparison = compared(args, gpu=gpu, model=model, offline=offline)
-    if as_json or form == "json":
-        import json
-
+    if form == "json":
         from kvroom.report.comparison_json import comparison_data
 
-        write(json.dumps(comparison_data(comparison), indent=1, allow_nan=False) + "\n")
+        write_json(comparison_data(comparison))
     elif form == "github":
         from kvroom.report.comparison_text import comparison_markdown
 
@@ -47,8 +39,5 @@ def compare(
     else:
         from kvroom.report.comparison_text import print_comparison
 
-        console = console_for()
-        with console.capture() as printed:
-            print_comparison(comparison, console)
-        write(printed.get())
+        show(lambda console: print_comparison(comparison, console))
     return 0 if comparison.same else 1

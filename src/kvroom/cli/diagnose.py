@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from kvroom.cli.output import console_for, write
+from kvroom.cli.options import chosen, formats, variables
+from kvroom.cli.output import show, write, write_file, write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command()
@@ -19,8 +25,7 @@ from kvroom.cli.output import console_for, write
 @click.option("--all", "every", is_flag=True, help="Every start in the log, not only the last.")
 @click.option("--follow", is_flag=True, help="Wait for a log that is being written until its start is decided.")
 @click.option("--share", type=click.Path(dir_okay=False), help="Write a cleaned excerpt for a public ticket to a file.")
-@click.option("--format", "form", type=click.Choice(["text", "json", "github"]), help="text (default), json, github.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (schema kvroom/1).")
+@formats
 @click.option("--explain", is_flag=True, help="Show the timeline, the settings and every recognised line.")
 def diagnose(
     logs: tuple[str, ...],
@@ -39,25 +44,19 @@ def diagnose(
     Works on files, docker and kubectl logs, journald and pasted excerpts, packed or not.
     Exit code: 0 healthy, 1 a problem was found, 2 wrong usage, 3 the log does not tell.
     """
-    from kvroom.cli.inputs import diagnoses_of, variables
+    from kvroom.cli.inputs import diagnoses_of
 
-    if as_json and form not in {None, "json"}:
-        raise click.UsageError(f"--json and --format {form} cannot both be had.")
-    form = "json" if as_json else form or "text"
+    form = chosen(form, as_json)
     found = diagnoses_of(logs, said, variables(env), every=every, follow=follow)
     if share is not None:
-        from kvroom.cli.output import write_file
         from kvroom.report.diagnosis_markdown import diagnosis_markdown
 
         write_file(share, "\n".join(diagnosis_markdown(each, excerpt=True) for each in found))
     if form == "json":
-        import json
-
         from kvroom.report.diagnosis_json import diagnosis_data
 
         data = [diagnosis_data(each) for each in found]
-        many = len(logs) > 1 or every
-        write(json.dumps(data if many else data[0], indent=1, allow_nan=False) + "\n")
+        write_json(data if len(logs) > 1 or every else data[0])
     elif form == "github":
         from kvroom.report.diagnosis_markdown import diagnosis_markdown
 
@@ -65,13 +64,13 @@ def diagnose(
     else:
         from kvroom.report.diagnosis_text import print_diagnosis
 
-        console = console_for()
-        with console.capture() as printed:
+        def draw(console: Console) -> None:
             for number, each in enumerate(found):
                 if number:
                     console.print()
                 print_diagnosis(each, console, explain=explain)
-        write(printed.get())
+
+        show(draw)
     if any(each.problem for each in found):
         return 1
     return 0 if all(each.verdict.status == "fits" for each in found) else 3

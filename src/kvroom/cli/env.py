@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kvroom.cli.output import write
+from kvroom.cli.options import chosen, formats
+from kvroom.cli.output import show, write, write_json
 
 
 @click.command()
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "github"]),
-    help="text (default), json, or github: a Markdown block that folds, ready to paste into an issue.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (schema kvroom/1).")
+@formats
 def env(*, form: str | None, as_json: bool) -> None:
     """Show the GPUs, versions, limits and variables here, as an issue needs them.
 
@@ -23,25 +18,17 @@ def env(*, form: str | None, as_json: bool) -> None:
     """
     from kvroom.environment.record import environment_record
 
-    if as_json and form not in {None, "json"}:
-        raise click.UsageError(f"--json and --format {form} cannot both be had.")
+    form = chosen(form, as_json)
     record = environment_record()
-    if as_json or form == "json":
-        import json
-
+    if form == "json":
         from kvroom.report.environment_json import environment_data
 
-        write(json.dumps(environment_data(record), indent=1, allow_nan=False) + "\n")
+        write_json(environment_data(record))
     elif form == "github":
         from kvroom.report.environment_text import environment_markdown
 
         write(environment_markdown(record) + "\n")
     else:
-        from rich.console import Console
-
         from kvroom.report.environment_text import print_environment
 
-        console = Console(highlight=False)
-        with console.capture() as printed:
-            print_environment(record, console)
-        write(printed.get().rstrip("\n") + "\n")
+        show(lambda console: print_environment(record, console))

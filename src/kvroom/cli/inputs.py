@@ -21,17 +21,6 @@ _SETTLES = 2.0
 _EVERY = 0.5
 
 
-def variables(items: Sequence[str]) -> dict[str, str]:
-    """The environment variables of ``--env``; UsageError when one is not NAME=VALUE."""
-    found: dict[str, str] = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--env {short(item)}: not NAME=VALUE.")
-        found[name] = value
-    return found
-
-
 def diagnoses_of(
     logs: Sequence[str], said: Mapping[str, Any], env: Mapping[str, str], *, every: bool, follow: bool
 ) -> list[Diagnosis]:

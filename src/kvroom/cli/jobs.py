@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvroom.cli.output import console_for, write
+from kvroom.cli.options import variables
+from kvroom.cli.output import show, write, write_json
 from kvroom.devices.names import parse_memory
 from kvroom.errors import UsageError, short
 from kvroom.files import reason, too_large
@@ -16,6 +17,9 @@ from kvroom.ledger.verdict import Status
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
 from kvroom.plans.request import ENTRIES, Request
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _LONGEST = 4_000_000
 """Bytes of a file that are looked at; what is longer is no launch script."""
@@ -50,16 +54,6 @@ class Asked:
             without=self.without,
         )
 
-    def variables(self) -> dict[str, str]:
-        """The environment variables of ``--env``; UsageError when one is not NAME=VALUE."""
-        env: dict[str, str] = {}
-        for item in self.env:
-            name, equals, value = item.partition("=")
-            if not equals or not name:
-                raise UsageError(f"--env {short(item)}: not NAME=VALUE.")
-            env[name] = value
-        return env
-
 
 def _measured(items: tuple[str, ...]) -> dict[str, int]:
     entries: dict[str, int] = {}
@@ -78,7 +72,7 @@ def one(args: Sequence[str], asked: Asked) -> Plan:
     """The plan of the arguments of ``kvroom plan``."""
     if list(args[:2]) == ["vllm", "serve"]:
         args = args[2:]
-    return plan_tokens(args, asked.variables(), asked.request())
+    return plan_tokens(args, variables(asked.env), asked.request())
 
 
 def many(args: Sequence[str], asked: Asked) -> tuple[list[Plan], bool]:
@@ -87,7 +81,7 @@ def many(args: Sequence[str], asked: Asked) -> tuple[list[Plan], bool]:
 
     if not args:
         raise UsageError("Nothing to check.", "Give files, or a command after `--`: kvroom check -- vllm serve ...")
-    env, request = asked.variables(), asked.request()
+    env, request = variables(asked.env), asked.request()
     if len(args) == 1 and " " in args[0] and not _is_file(args[0]):
         plans = check_text(args[0], env, request)
         return plans, len(plans) > 1
@@ -137,17 +131,17 @@ def print_plans(plans: list[Plan], *, as_json: bool, explain: bool, many: bool) 
         from kvroom.report.as_json import plan_data
 
         data = [plan_data(plan) for plan in plans]
-        write(json.dumps(data if many else data[0], indent=1, allow_nan=False) + "\n")
+        write_json(data if many else data[0])
         return
     from kvroom.report.as_text import print_plan
 
-    console = console_for()
-    with console.capture() as printed:
+    def draw(console: Console) -> None:
         for number, plan in enumerate(plans):
             if number:
                 console.print()
             print_plan(plan, console, explain=explain)
-    write(printed.get())
+
+    show(draw)
 
 
 def exit_code(plans: list[Plan]) -> int:

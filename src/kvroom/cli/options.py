@@ -1,11 +1,13 @@
-"""The options that ``plan`` and ``check`` share; everything else on the line is vLLM's."""
+"""The options that commands share, and what their values say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+
+from kvroom.errors import UsageError, short
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,8 +36,46 @@ _OPTIONS = (
 )
 
 
+_FORM = (
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "github"]),
+        help="text (default), json, or github: Markdown, ready to paste into an issue.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON (schema kvroom/1)."),
+)
+
+
 def shared(command: F) -> F:
-    """``command`` with the shared options, in the order in which help lists them."""
-    for option in reversed(_OPTIONS):
+    """``command`` with the options of ``plan`` and ``check``; everything else on their line is vLLM's."""
+    return _with(_OPTIONS, command)
+
+
+def formats(command: F) -> F:
+    """``command`` with the choice of a format."""
+    return _with(_FORM, command)
+
+
+def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
+    for option in reversed(options):  # in the order in which help lists them
         command = option(command)
     return command
+
+
+def chosen(form: str | None, as_json: bool) -> str:
+    """The format; UsageError where two are asked for."""
+    if as_json and form not in {None, "json"}:
+        raise click.UsageError(f"--json and --format {form} cannot both be had.")
+    return "json" if as_json else form or "text"
+
+
+def variables(items: Sequence[str]) -> dict[str, str]:
+    """The environment variables of ``--env``; UsageError when one is not NAME=VALUE."""
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--env {short(item)}: not NAME=VALUE.")
+        found[name] = value
+    return found

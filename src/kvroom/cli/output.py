@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvroom.errors import UsageError, short
 
@@ -28,13 +30,23 @@ def write(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def console_for() -> Console:
-    """A console as wide as the terminal, or wide enough for a pipe."""
+def write_json(data: Any) -> None:
+    """Print ``data`` as JSON."""
+    import json
+
+    write(json.dumps(data, indent=1, allow_nan=False) + "\n")
+
+
+def show(draw: Callable[[Console], None]) -> None:
+    """Print what ``draw`` draws: as wide as the terminal, or wide enough for a pipe; no blanks end a line."""
     from rich.console import Console
 
     console = Console(highlight=False)
     width = max(console.width, NARROWEST) if console.is_terminal else PIPED_WIDTH
-    return Console(highlight=False, width=width)
+    console = Console(highlight=False, width=width)
+    with console.capture() as printed:
+        draw(console)
+    write(re.sub(r" +$", "", printed.get(), flags=re.MULTILINE))
 
 
 def write_file(name: str, text: str) -> None:

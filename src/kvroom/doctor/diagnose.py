@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kvroom.doctor.diagnosis import Diagnosis
-from kvroom.doctor.held import held_against
 from kvroom.doctor.launch import known_launch
 from kvroom.doctor.price import offers_of
 from kvroom.doctor.sniff import what_else
@@ -19,6 +18,7 @@ from kvroom.errors import UsageError
 from kvroom.files import reason
 from kvroom.findings.case import Case
 from kvroom.findings.finding import Finding, Severity
+from kvroom.findings.held import held_against
 from kvroom.findings.log import log_findings
 from kvroom.ledger.verdict import Status, Verdict
 from kvroom.logs.read import Log, read_log

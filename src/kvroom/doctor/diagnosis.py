@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvroom.doctor.held import Difference
 from kvroom.doctor.launch import Known
 from kvroom.doctor.price import Offer
 from kvroom.findings.finding import Finding, Severity
+from kvroom.findings.held import Difference
 from kvroom.ledger.verdict import Status, Verdict
 from kvroom.logs.read import Log
 from kvroom.logs.reading import Reading
@@ -41,7 +41,7 @@ class Diagnosis:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command that starts, with the first offers applied; empty where nobody knows one."""
+        """The command that starts by the ledger, as given after a start that came up; empty where nobody knows one."""
         plan = self.known.priced
         if plan is None:
             return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvroom.doctor.diagnosis import Diagnosis
-from kvroom.doctor.price import Offer
+from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
 from kvroom.logs.reading import Reading, State
 from kvroom.units import show_bytes
@@ -30,13 +30,13 @@ _USUAL = {
 def identity(diagnosis: Diagnosis) -> str:
     """Which start this is about, one line."""
     reading = diagnosis.reading
-    release = reading.version or (str(diagnosis.known.release) if diagnosis.known.release else "of unknown version")
+    release = reading.version or (str(diagnosis.known.release) if diagnosis.known.release else "of an unknown release")
     card = reading.device or (f"a card of {show_bytes(reading.total_bytes)}" if reading.total_bytes else "")
     count = f"{reading.gpus} x " if reading.gpus and reading.gpus > 1 else ""
     where = f" on {count}{card}" if card else f" on {reading.gpus} GPUs" if count else ""
     backend = f", {reading.attention_backend}" if reading.attention_backend else ""
     engine = f" ({reading.engine})" if reading.engine else ""
-    return f"{reading.model or 'a model that the log does not name'}{where}, vLLM {release}{engine}{backend}"
+    return f"{reading.model or 'unnamed model'}{where}, vLLM {release}{engine}{backend}"
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -79,8 +79,7 @@ def pool_lines(reading: Reading) -> list[str]:
             f" {show_bytes(max(short, 0))} short"
         )
     if pool.estimated_max_len is not None:
-        first = pool.estimated_max_len * 7 // 10 // 16 * 16
-        found.append(f"the engine estimates {pool.estimated_max_len:,} tokens as the longest; try {first:,} first")
+        found.append(f"the engine estimates {pool.estimated_max_len:,} tokens as the longest that fits")
     return found
 
 
@@ -89,8 +88,9 @@ def serving_lines(reading: Reading) -> list[str]:
     load = reading.load
     found = []
     if load.count:
+        lines = "1 line" if load.count == 1 else f"{load.count:,} lines"
         found.append(
-            f"{load.count:,} lines of statistics: at most {load.most_running} running, {load.most_waiting} waiting,"
+            f"{lines} of statistics: at most {load.most_running} running, {load.most_waiting} waiting,"
             f" {load.best_generation:,.1f} tokens/s generated"
         )
         if load.busiest is not None:
@@ -104,11 +104,10 @@ def serving_lines(reading: Reading) -> list[str]:
     return found
 
 
-def room_after(offer: Offer) -> str:
+def room_after(after: Prediction | None) -> str:
     """What the ledger says of the launch after a change; empty where it cannot say."""
-    if offer.after is None:
+    if after is None:
         return ""
-    pool = offer.after.pool
-    if pool is None or not pool.fits:
-        return f"  ->  {offer.after.verdict.status}"
-    return f"  ->  {offer.after.verdict.status}, {pool.tokens:,} tokens, {pool.max_concurrency:.2f} requests"
+    pool = after.pool
+    room = f", {pool.tokens:,} tokens, {pool.max_concurrency:.2f} requests" if pool and pool.fits else ""
+    return f"  ->  {after.verdict.status}{room}"

@@ -78,8 +78,8 @@ def bigger_card(before: Prediction) -> Candidates:
             yield Remedy(
                 (),
                 (),
-                f"the same launch fits on {device.name}",
-                "another card",
+                f"the smallest {device.vendor} card in the catalogue that surely holds the launch as it is",
+                "other hardware",
                 after,
                 f"another card: {device.name}",
             )

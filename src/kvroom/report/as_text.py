@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -17,15 +16,14 @@ from kvroom.ledger.entries import Entry, Ledger
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
 from kvroom.plans.plan import Plan
-from kvroom.redaction import clean
 from kvroom.remedies.remedy import Remedy
 from kvroom.report.command import show_command
+from kvroom.report.terminal import COLOUR, Part, line, print_parts, prose
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
-_COLOUR = {Status.FITS: "green", Status.TIGHT: "yellow", Status.FAILS: "red", Status.UNKNOWN: "magenta"}
 _PART_COLOUR = {
     "weights": "blue",
     "activation": "yellow",
@@ -37,11 +35,10 @@ _PART_COLOUR = {
 
 def print_plan(plan: Plan, console: Console, *, explain: bool = False) -> None:
     """Print ``plan``; with ``explain`` every entry's rule and source as well."""
-    for part in _parts(plan, console, explain):
-        console.print(part, soft_wrap=not isinstance(part, Table))
+    print_parts(_parts(plan, console, explain), console)
 
 
-def _parts(plan: Plan, console: Console, explain: bool) -> Iterator[RenderableType]:
+def _parts(plan: Plan, console: Console, explain: bool) -> Iterator[Part]:
     yield from _heading(plan)
     ledger = plan.prediction.ledger
     if ledger is not None:
@@ -52,15 +49,15 @@ def _parts(plan: Plan, console: Console, explain: bool) -> Iterator[RenderableTy
     yield from _remedies(plan)
     yield from _findings(plan)
     if plan.predicted_log:
-        yield _text("\nvLLM will print", style="bold")
-        for line in plan.predicted_log:
-            yield _text(f"  {line}")
-    yield _text(f"\n{_command_title(plan)}", style="bold")
-    yield _text(f"  {show_command(plan.command)}")
+        yield line("\nvLLM will print", "bold")
+        for logged in plan.predicted_log:
+            yield line(f"  {logged}")
+    yield line(f"\n{_command_title(plan)}", "bold")
+    yield line(f"  {show_command(plan.command)}")
     if plan.notes or explain:
-        yield _text("")
+        yield line("")
     for note in plan.notes:
-        yield _text(f"note: {note}", style="dim")
+        yield prose("note: ", note, "dim")
     if explain:
         yield from _rules(plan)
 
@@ -71,18 +68,13 @@ def _command_title(plan: Plan) -> str:
     return f"Command {words.get(after.verdict.status, '')}".rstrip()
 
 
-def _text(text: str, style: str = "") -> Text:
-    """``text`` for a terminal: whoever wrote a part of it, it holds no secret and no control code."""
-    return Text(clean(text), style=style)
-
-
-def _heading(plan: Plan) -> Iterator[RenderableType]:
+def _heading(plan: Plan) -> Iterator[Part]:
     setup = plan.prediction.setup
     machine = setup.machine
     if plan.source is not None:
-        yield _text(f"{plan.source}:{plan.line or 1}", style="dim")
+        yield line(f"{plan.source}:{plan.line or 1}", "dim")
     where = f"{machine.count} x {machine.device.name}"
-    yield _text(f"{setup.args.model} on {where}, vLLM {setup.release}", style="bold")
+    yield line(f"{setup.args.model} on {where}, vLLM {setup.release}", "bold")
     verdict = plan.verdict
     at = f" at stage {verdict.stage}" if verdict.stage else ""
     words = {
@@ -91,21 +83,21 @@ def _heading(plan: Plan) -> Iterator[RenderableType]:
         Status.FAILS: f"it does not start: fails{at}",
         Status.UNKNOWN: "cannot be told",
     }[verdict.status]
-    yield Text.from_markup(f"[bold {_COLOUR[verdict.status]}]{verdict.status.upper()}[/]  {escape(words)}")
+    yield Text.assemble((verdict.status.upper(), f"bold {COLOUR[verdict.status]}"), "  ", words)
     yield from _margin(plan)
     if verdict.message:
-        yield _text(f"  {verdict.message}")
+        yield line(f"  {verdict.message}")
     if verdict.left_out:
-        yield _text(f"  {verdict.left_out}")
+        yield prose("  ", verdict.left_out)
 
 
-def _margin(plan: Plan) -> Iterator[RenderableType]:
+def _margin(plan: Plan) -> Iterator[Part]:
     """How near a tight launch is; vLLM's message, which follows, is that of the low end."""
     ledger, pool = plan.prediction.ledger, plan.prediction.pool
     if plan.verdict.status is not Status.TIGHT or ledger is None or pool is None:
         return
     low, expected = (show_bytes(size) for size in (ledger.available.low, ledger.available.expected))
-    yield _text(
+    yield line(
         f"  {expected} expected for the KV cache, {low} at the low end; one request needs"
         f" {show_bytes(pool.needed_bytes)}. At the low end vLLM says:"
     )
@@ -134,7 +126,7 @@ def _ledger_table(ledger: Ledger, total: int, explain: bool) -> Table:
         sign = "" if entry.name in {"requested", "available"} else "- "
         style = "bold" if entry.name == "available" else ""
         why = f"{entry.why} [{entry.source}]" if explain and entry.source else entry.why
-        table.add_row(sign + entry.name, *_figures(entry), str(entry.basis), _text(why), style=style)
+        table.add_row(sign + entry.name, *_figures(entry), str(entry.basis), line(why), style=style)
     return table
 
 
@@ -142,42 +134,42 @@ def _figures(entry: Entry) -> tuple[str, str, str]:
     return tuple(f"{value / GIB:.2f}" for value in (entry.low, entry.expected, entry.high))  # type: ignore[return-value]
 
 
-def _pool(plan: Plan) -> Iterator[RenderableType]:
+def _pool(plan: Plan) -> Iterator[Part]:
     pool, layout = plan.prediction.pool, plan.prediction.layout
     if pool is None or layout is None:
         return
-    yield _text("\nKV pool", style="bold")
+    yield line("\nKV pool", "bold")
     kinds = Counter(f"{len(group.layers)} {group.spec.kind}" for group in layout.groups)
     groups = ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
-    yield _text(
+    yield line(
         f"  {pool.num_blocks:,} blocks of {layout.block_size} tokens, {show_bytes(layout.bytes_per_block)} each"
         f" ({groups} layers)"
     )
-    yield _text(
+    yield line(
         f"  {pool.tokens:,} tokens; {pool.max_concurrency:.2f} requests of {pool.max_model_len:,} tokens at once"
     )
-    yield _text(
+    yield line(
         f"  one such request needs {show_bytes(pool.needed_bytes)}; longest context {pool.longest_context:,} tokens"
     )
     settings = plan.prediction.settings
     if pool.fits and settings is not None and 0 < pool.max_concurrency < min(2, settings.max_num_seqs):
-        yield _text(
+        yield line(
             "  Concurrency is short, not the room for one request: two full-length requests do not fit at once.",
-            style="yellow",
+            "yellow",
         )
 
 
-def _remedies(plan: Plan) -> Iterator[RenderableType]:
+def _remedies(plan: Plan) -> Iterator[Part]:
     advice = plan.advice
     if advice.remedies:
-        yield _text("\nWhat to change, cheapest first", style="bold")
+        yield line("\nWhat to change, cheapest first", "bold")
     for number, remedy in enumerate(advice.remedies, 1):
-        yield _text(f"  {number}. {_remedy_line(remedy)}")
-        yield _text(f"     {remedy.why}; price: {remedy.price}", style="dim")
+        yield prose(f"  {number}. ", _remedy_line(remedy))
+        yield prose("     ", f"{remedy.why}; price: {remedy.price}", "dim")
     if advice.after is not None and len(advice.combined) > 1:
-        yield _text(f"  the changes of the command below together  ->  {_room(advice.after)}")
+        yield line(f"  the changes of the command below together  ->  {_room(advice.after)}")
     for item in advice.impossible:
-        yield _text(f"  no help: {item.name}: {item.reason}", style="dim")
+        yield prose("  no help: ", f"{item.name}: {item.reason}", "dim")
 
 
 def _remedy_line(remedy: Remedy) -> str:
@@ -191,23 +183,23 @@ def _room(after: Prediction) -> str:
     return f"{after.verdict.status}{room}"
 
 
-def _findings(plan: Plan) -> Iterator[RenderableType]:
+def _findings(plan: Plan) -> Iterator[Part]:
     if plan.findings:
-        yield _text("\nFindings", style="bold")
+        yield line("\nFindings", "bold")
     for finding in plan.findings:
-        yield _text(f"  {finding.severity} {finding.code} {finding.name}: {finding.title}")
+        yield prose(f"  {finding.severity} ", f"{finding.code} {finding.name}: {finding.title}")
         for advice in finding.advice:
-            yield _text(f"     {advice}", style="dim")
+            yield prose("     ", advice, "dim")
 
 
-def _rules(plan: Plan) -> Iterator[RenderableType]:
+def _rules(plan: Plan) -> Iterator[Part]:
     prediction = plan.prediction
-    yield _text("Rules", style="bold")
+    yield line("Rules", "bold")
     for entry in prediction.ledger or ():
         if entry.source:
-            yield _text(f"  {entry.name}: {entry.source}", style="dim")
+            yield line(f"  {entry.name}: {entry.source}", "dim")
     if prediction.settings is not None:
         for note in prediction.settings.notes:
-            yield _text(f"  {note}", style="dim")
+            yield line(f"  {note}", "dim")
     if prediction.backend is not None:
-        yield _text(f"  attention backend {prediction.backend.name}: {prediction.backend.how}", style="dim")
+        yield line(f"  attention backend {prediction.backend.name}: {prediction.backend.how}", "dim")

@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+from rich.text import Text
+
 from kvroom.compare.comparison import Comparison, FigureRow, SettingRow
 from kvroom.compare.names import show_figure, show_value
 from kvroom.compare.side import Figure, Setting, Side
 from kvroom.redaction import clean
+from kvroom.report.terminal import Part, line, print_parts, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,15 +26,16 @@ _Row = tuple[str, ...]
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print ``comparison``: the sentence first, then what differs, the ledger and the pool."""
-    from rich.table import Table
-    from rich.text import Text
+    print_parts(_parts(comparison), console)
 
-    console.print(Text(_line(comparison.sentence), style="bold"), soft_wrap=True)
-    console.print()
-    for line in _sides(comparison):
-        console.print(Text(line), soft_wrap=True)
+
+def _parts(comparison: Comparison) -> Iterator[Part]:
+    yield prose("", _line(comparison.sentence), "bold")
+    yield line("")
+    for about in _sides(comparison):
+        yield line(about)
     for title, head, rows in _sections(comparison):
-        console.print(Text(f"\n{title}", style="bold"), soft_wrap=True)
+        yield line(f"\n{title}", "bold")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for number, name in enumerate(head):
             numbers = title != "Settings that differ" and number > 0
@@ -38,9 +43,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         for row in rows:
             marked = len(row) > 3 and row[-1].endswith("*")
             table.add_row(*(Text(cell) for cell in row), style="bold" if marked else "")
-        console.print(table)
-    for line in _notes(comparison):
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        yield table
+    for note in _notes(comparison):
+        yield prose("", note, "dim")
 
 
 def comparison_markdown(comparison: Comparison) -> str:

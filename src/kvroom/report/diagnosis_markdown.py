@@ -48,7 +48,7 @@ def _lines(diagnosis: Diagnosis, hide: Anonymizer) -> Iterator[str]:
         yield "| --- | --- |"
     for offer in diagnosis.offers[:6]:
         change = show_command(offer.flags) if offer.flags else offer.name or offer.why
-        yield f"| {_code(hide(change))} | {said(room_after(offer).removeprefix('  ->  '))} |"
+        yield f"| {_code(hide(change))} | {said(room_after(offer.after).removeprefix('  ->  '))} |"
     if reading.measured:
         yield ""
         yield "| GiB per GPU | logged | predicted |"

@@ -9,92 +9,107 @@ from rich.table import Table
 from rich.text import Text
 
 from kvroom.doctor.diagnosis import Diagnosis
-from kvroom.doctor.price import Offer
 from kvroom.doctor.words import headline, identity, pool_lines, room_after, serving_lines
+from kvroom.findings.finding import Finding
 from kvroom.ledger.verdict import Status
-from kvroom.redaction import clean
 from kvroom.report.command import show_command
+from kvroom.report.terminal import COLOUR, Part, line, print_parts, prose
 from kvroom.units import GIB
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
-_COLOUR = {Status.FITS: "green", Status.FAILS: "red", Status.UNKNOWN: "magenta", Status.TIGHT: "yellow"}
 _LEDGER = ("total", "free", "requested", "weights", "consumed", "activation", "other", "graph_estimate", "available")
 _MOST_OFFERS = 6
+_COLUMNS = ("GiB per GPU", "logged", "predicted", "difference", "line", "ranks")
+_LEFT = {"GiB per GPU", "ranks"}
+_SAME = 100
+"""Beginnings of this length tell one error from another."""
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console, *, explain: bool = False) -> None:
     """Print ``diagnosis``; with ``explain`` the timeline, the settings and every line that was recognised too."""
-    for part in _parts(diagnosis, explain):
-        console.print(part, soft_wrap=not isinstance(part, Table))
+    print_parts(_parts(diagnosis, explain), console)
 
 
-def _parts(diagnosis: Diagnosis, explain: bool) -> Iterator[RenderableType]:
+def _parts(diagnosis: Diagnosis, explain: bool) -> Iterator[Part]:
     reading = diagnosis.reading
     if diagnosis.source:
-        yield _text(f"{diagnosis.source}:{reading.first_line}", "dim")
-    yield _text(identity(diagnosis), "bold")
-    colour = _COLOUR[diagnosis.verdict.status]
-    yield Text.assemble((diagnosis.verdict.status.upper(), f"bold {colour}"), "  ", _text(headline(diagnosis)))
+        yield line(f"{diagnosis.source}:{reading.first_line}", "dim")
+    yield prose("", identity(diagnosis), "bold")
+    status = diagnosis.verdict.status
+    yield Text.assemble((status.upper(), f"bold {COLOUR[status]}"), "  ", line(headline(diagnosis)))
     if reading.error is not None:
-        yield _text(f"  line {reading.error.line}: {reading.error.text[:1000]}")
+        yield line(f"  line {reading.error.line}: {reading.error.text.strip()[:1000]}")
     yield from _findings(diagnosis)
     yield from _offers(diagnosis)
+    yield from _command(diagnosis)
     table = _ledger(diagnosis)
     if table is not None:
-        yield _text("\nLedger", "bold")
+        yield line("\nLedger", "bold")
         yield table
-    for title, lines in (("KV pool", pool_lines(reading)), ("Serving", serving_lines(reading))):
+    for title, lines in (
+        ("KV pool", pool_lines(reading)),
+        ("Serving", serving_lines(reading)),
+        ("The log contradicts itself", reading.contradictions),
+    ):
         if lines:
-            yield _text(f"\n{title}", "bold")
-        for line in lines:
-            yield _text(f"  {line}")
-    if reading.contradictions:
-        yield _text("\nThe log contradicts itself", "bold")
-    for line in reading.contradictions:
-        yield _text(f"  {line}")
-    if diagnosis.command and diagnosis.verdict.status is Status.FAILS:
-        yield _text("\nCommand to try", "bold")
-        yield _text(f"  {show_command(diagnosis.command)}")
+            yield line(f"\n{title}", "bold")
+        for said in lines:
+            yield prose("  ", said)
     if explain:
         yield from _explained(diagnosis)
     if diagnosis.known.notes:
-        yield _text("")
+        yield line("")
     for note in diagnosis.known.notes:
-        yield _text(f"note: {note}", "dim")
+        yield prose("note: ", note, "dim")
 
 
-def _text(text: str, style: str = "") -> Text:
-    """``text`` for a terminal: whoever wrote a part of it, it holds no secret and no control code."""
-    return Text(clean(text), style=style)
-
-
-def _findings(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+def _findings(diagnosis: Diagnosis) -> Iterator[Part]:
     if diagnosis.findings:
-        yield _text("\nWhat it means", "bold")
+        yield line("\nWhat it means", "bold")
     for finding in diagnosis.findings:
-        yield _text(f"  {finding.severity} {finding.code} {finding.name}: {finding.title}")
+        yield prose(f"  {finding.severity} ", f"{finding.code} {finding.name}: {finding.title}")
         if finding.why != finding.title:
-            yield _text(f"     {finding.why}")
-        for item in finding.evidence[:3]:
-            where = f"line {item.line}: " if item.line else ""
-            yield _text(f"     {where}{item.text[:200]}", "dim")
+            yield prose("     ", finding.why)
+        for where, text in _evidence(finding, diagnosis):
+            yield line(f"     {where}{text}", "dim")
 
 
-def _offers(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+def _evidence(finding: Finding, diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    """Where the evidence stands and its text, without the error that is printed above already."""
+    error = diagnosis.reading.error
+    for item in finding.evidence[:3]:
+        text = item.text.strip()
+        if error is None or text[:_SAME] != error.text.strip()[:_SAME]:
+            yield (f"line {item.line}: " if item.line else "", text[:200])
+
+
+def _offers(diagnosis: Diagnosis) -> Iterator[Part]:
     if diagnosis.offers:
-        yield _text("\nWhat to change, one at a time", "bold")
+        yield line("\nWhat to change, one at a time", "bold")
+    titles = {finding.title for finding in diagnosis.findings}
     for number, offer in enumerate(diagnosis.offers[:_MOST_OFFERS], 1):
-        yield _text(f"  {number}. {_offer_line(offer)}")
-        price = f"price: {offer.price}" if offer.price else ""
-        why = offer.why if offer.flags or offer.name else ""
-        yield _text(f"     {'; '.join(filter(None, (why, price)))}", "dim")
+        change = show_command(offer.flags) if offer.flags else offer.name or offer.why
+        if offer.why in titles:  # a finding's own words, which stand above
+            remark = f" ({offer.price})" if offer.price else ""
+            yield prose(f"  {number}. ", f"{change}{remark}{room_after(offer.after)}")
+            continue
+        yield prose(f"  {number}. ", f"{change}{room_after(offer.after)}")
+        if offer.why != change:
+            yield prose("     ", f"{offer.why}; price: {offer.price}" if offer.price else offer.why, "dim")
 
 
-def _offer_line(offer: Offer) -> str:
-    change = show_command(offer.flags) if offer.flags else offer.name or offer.why
-    return f"{change}{room_after(offer)}"
+def _command(diagnosis: Diagnosis) -> Iterator[Part]:
+    plan = diagnosis.known.priced
+    if plan is None or diagnosis.verdict.status is not Status.FAILS:
+        return
+    changes = len(plan.advice.combined)
+    if not changes:
+        return
+    title = "Command to try" if changes == 1 else f"Command to try: {changes} changes together"
+    yield line(f"\n{title}{room_after(plan.advice.after)}", "bold")
+    yield line(f"  {show_command(diagnosis.command)}")
 
 
 def _ledger(diagnosis: Diagnosis) -> Table | None:
@@ -103,11 +118,7 @@ def _ledger(diagnosis: Diagnosis) -> Table | None:
     if not known:
         return None
     predicted = {each.entry: each for each in diagnosis.held}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("GiB per GPU")
-    for name in ("logged", "predicted", "difference", "line"):
-        table.add_column(name, justify="right")
-    table.add_column("ranks")
+    rows = []
     for name in known:
         entry = reading.measured[name]
         each = predicted.get("cuda_graphs" if name == "graph_estimate" else name)
@@ -116,19 +127,27 @@ def _ledger(diagnosis: Diagnosis) -> Table | None:
             mark = " outside" if each.outside else ""
             figures = (f"{each.expected / GIB:.2f}", f"{(each.logged - each.expected) / GIB:+.2f}{mark}")
         spread = f"{entry.low / GIB:.2f} to {entry.high / GIB:.2f}" if entry.low != entry.high else ""
-        table.add_row(f"  {name}", f"{entry.value / GIB:.2f}", *figures, str(entry.line), spread)
+        rows.append((f"  {name}", f"{entry.value / GIB:.2f}", *figures, str(entry.line), spread))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    columns = []
+    for title, cells in zip(_COLUMNS, zip(*rows, strict=True), strict=True):
+        if any(cells):
+            table.add_column(title, justify="left" if title in _LEFT else "right")
+            columns.append(cells)
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
     return table
 
 
-def _explained(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+def _explained(diagnosis: Diagnosis) -> Iterator[Part]:
     reading = diagnosis.reading
-    yield _text("\nTimeline", "bold")
+    yield line("\nTimeline", "bold")
     for step in reading.timeline:
         lasted = f", {step.seconds:.1f} s" if step.seconds is not None else ""
-        yield _text(f"  {step.at:8.1f} s  {step.stage} (line {step.line}{lasted})")
-    yield _text("\nSettings that the log shows", "bold")
+        yield line(f"  {step.at:8.1f} s  {step.stage} (line {step.line}{lasted})")
+    yield line("\nSettings that the log shows", "bold")
     for name, value in sorted(reading.settings.items()):
-        yield _text(f"  {name}: {str(value)[:200]}")
-    yield _text("\nLines that were recognised", "bold")
+        yield line(f"  {name}: {str(value)[:200]}")
+    yield line("\nLines that were recognised", "bold")
     for fact in reading.facts:
-        yield _text(f"  {fact.line}: {fact.id}: {fact.text[:160]}", "dim")
+        yield line(f"  {fact.line}: {fact.id}: {fact.text[:160]}", "dim")
