@@ -81,7 +81,7 @@ def _diagnosed(log: Log, reading: Reading, ticket: Ticket, source: str) -> Diagn
         reading,
         settings={**known.settings(), **reading.settings},
         device=reading.device or device,
-        model=reading.model or ticket.model,
+        model=reading.model or ticket.model or (prediction.setup.args.model if prediction else None),
     )
     findings = log_findings(Case(reading, known.release, prediction))
     if reading.state is State.UNFINISHED and any(found.code in _CAPACITY for found in _grave(findings)):
