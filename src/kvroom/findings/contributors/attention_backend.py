@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, environment, overflow, shortage, since
+from kvroom.findings.contributors.common import argument, overflow, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.units import MIB, show_bytes
 
@@ -78,7 +78,7 @@ def _line(case: Case) -> Fact | None:
 
 
 def _asked(case: Case) -> str:
-    return str(argument(case, "attention_backend") or environment(case, "VLLM_ATTENTION_BACKEND") or "").upper()
+    return str(argument(case, "attention_backend") or case.variable("VLLM_ATTENTION_BACKEND") or "").upper()
 
 
 def _how(case: Case, fact: Fact | None) -> str:
@@ -99,13 +99,13 @@ def _workspace(case: Case) -> tuple[int, int]:
     choice = case.prediction.backend if case.prediction is not None else None
     if choice is not None and choice.name == "FLASHINFER" and choice.workspace_bytes + choice.outside_bytes:
         return choice.workspace_bytes, choice.outside_bytes
-    size = (256 if since(case, "0.11.1") is False else 394) * MIB
-    counted = since(case, "0.20.0") and case.reading.facts.first("graph_estimate") is not None
+    size = (256 if case.since("0.11.1") is False else 394) * MIB
+    counted = case.since("0.20.0") and case.reading.facts.first("graph_estimate") is not None
     return (size, 0) if counted else (0, size)
 
 
 def _advice(case: Case) -> Iterator[str]:
-    flag = "--attention-backend" if since(case, "0.13.0") is not False else "VLLM_ATTENTION_BACKEND ="
+    flag = "--attention-backend" if case.since("0.13.0") is not False else "VLLM_ATTENTION_BACKEND ="
     plain = str(case.setting("kv_cache_dtype") or "auto") in _PLAIN
     if plain:
         yield "Leave out the attention backend: vLLM then takes its own first choice."

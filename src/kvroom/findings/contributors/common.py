@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvroom.findings.values import number_of
 from kvroom.logs.reading import State
 from kvroom.logs.stages import stage_of_error
-from kvroom.vllm.releases import Release, parse_release
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -34,8 +33,6 @@ _MULTIMODAL = re.compile(
     r"forconditionalgeneration|llama4for|llama-4-"
 )
 _NOT_VISION = re.compile(r"whisper|t5for|bart|t5gemma")
-_FIRST = Release(0, 2, 0)
-"""Older "releases" are development builds without a tag (``0.1.dev15917``), which tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,53 +113,10 @@ def in_words(words: tuple[str, ...], name: str) -> str | bool | None:
     return None
 
 
-def whole(value: object) -> int | None:
-    """``value`` as an integer, None where it is none.
-
-    >>> whole("8"), whole(True), whole("auto")
-    (8, None, None)
-    """
-    try:
-        return None if isinstance(value, bool) else int(str(value))
-    except ValueError:
-        return None
-
-
-def ratio(value: object) -> float | None:
-    """``value`` as a number, None where it is none."""
-    try:
-        return None if isinstance(value, bool) else float(str(value))
-    except ValueError:
-        return None
-
-
 def utilization(case: Case) -> float | None:
     """``gpu_memory_utilization`` as given, logged or resolved; None where nobody says."""
-    found = ratio(argument(case, "gpu_memory_utilization"))
-    return found if found is not None else ratio(case.setting("gpu_memory_utilization"))
-
-
-def environment(case: Case, name: str) -> str | None:
-    """The environment variable ``name`` of the launch, None where it is not known to be set."""
-    env: Mapping[str, str] = case.prediction.setup.args.env if case.prediction is not None else {}
-    return env.get(name)
-
-
-def release_of(case: Case) -> Release | None:
-    """The release, None where it is unknown or a build that does not say which it is."""
-    return case.release if case.release is not None and case.release >= _FIRST else None
-
-
-def between(case: Case, first: str, beyond: str) -> bool:
-    """Whether the release is known, ``first`` or later, and before ``beyond``."""
-    release = release_of(case)
-    return release is not None and parse_release(first) <= release < parse_release(beyond)
-
-
-def since(case: Case, version: str) -> bool | None:
-    """Whether the release is ``version`` or later; None where it is unknown."""
-    release = release_of(case)
-    return None if release is None else release >= parse_release(version)
+    found = number_of(argument(case, "gpu_memory_utilization"))
+    return found if found is not None else number_of(case.setting("gpu_memory_utilization"))
 
 
 def model_names(case: Case) -> str:
@@ -183,20 +137,6 @@ def multimodal(case: Case) -> bool:
         return case.prediction.setup.shape.vision is not None
     names = model_names(case)
     return bool(_MULTIMODAL.search(names)) and not _NOT_VISION.search(names)
-
-
-def device_name(case: Case) -> str:
-    """The name of the card, empty where it is unknown."""
-    if case.reading.device:
-        return case.reading.device
-    return case.prediction.setup.machine.device.name if case.prediction is not None else ""
-
-
-def total_bytes(case: Case) -> int | None:
-    """The total memory of one GPU as logged or as known of the card."""
-    if case.reading.total_bytes:
-        return case.reading.total_bytes
-    return case.prediction.setup.machine.device.total_bytes if case.prediction is not None else None
 
 
 def on_gpu(case: Case) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, shortage, since, whole
+from kvroom.findings.contributors.common import argument, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -40,8 +41,12 @@ RULE = Rule(
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding where a replica lacks room."""
-    replicas = whole(argument(case, "data_parallel_size")) or whole(case.setting("data_parallel_size")) or 1
-    ranks = whole(argument(case, "tensor_parallel_size")) or whole(case.setting("tensor_parallel_size")) or 1
+    replicas = (
+        whole_number(argument(case, "data_parallel_size")) or whole_number(case.setting("data_parallel_size")) or 1
+    )
+    ranks = (
+        whole_number(argument(case, "tensor_parallel_size")) or whole_number(case.setting("tensor_parallel_size")) or 1
+    )
     lack = shortage(case)
     if replicas < 2 or lack is None or lack.nothing:
         return
@@ -51,7 +56,7 @@ def find(case: Case) -> Iterator[Finding]:
     heads = shape.kv_heads if shape is not None and shape.mla is None else None
     if replicas % 2 == 0 and (heads is None or heads >= 2 * ranks) and not (shape is not None and shape.mla):
         advice.append(f"--tensor-parallel-size {2 * ranks} --data-parallel-size {replicas // 2}")
-    elif since(case, "0.10.2") and replicas % 2 == 0:
+    elif case.since("0.10.2") and replicas % 2 == 0:
         advice.append(
             f"--tensor-parallel-size {2 * ranks} --decode-context-parallel-size 2 --data-parallel-size {replicas // 2}"
         )

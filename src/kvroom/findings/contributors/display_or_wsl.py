@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import device_name, overflow, shortage, total_bytes
+from kvroom.findings.contributors.common import overflow, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.units import show_bytes
 
@@ -48,10 +48,10 @@ def find(case: Case) -> Iterator[Finding]:
     """The finding where such a machine is shown and memory was the trouble."""
     facts = case.reading.facts
     wsl = facts.first("wsl")
-    laptop = re.search(r"laptop|max-q|mobile", device_name(case), re.IGNORECASE)
+    laptop = re.search(r"laptop|max-q|mobile", case.device_name, re.IGNORECASE)
     if wsl is None and not laptop:
         return
-    where = "WSL" if wsl is not None else f"a laptop ({device_name(case)})"
+    where = "WSL" if wsl is not None else f"a laptop ({case.device_name})"
     pinned = facts.first("oom_os")
     if pinned is not None:
         yield RULE.found(
@@ -66,7 +66,7 @@ def find(case: Case) -> Iterator[Finding]:
         return
     lack = shortage(case)
     fact = facts.first("err_free") or overflow(case) or (lack.fact if lack else None)
-    free, total = case.reading.free_bytes, total_bytes(case)
+    free, total = case.reading.free_bytes, case.total_bytes
     if fact is None:
         return
     held = total - free if free is not None and total else None

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, shortage, whole
+from kvroom.findings.contributors.common import argument, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 from kvroom.units import show_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ RULE = Rule(
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding where the cache lacked room and sizes are printed."""
-    ranks = whole(argument(case, "tensor_parallel_size")) or whole(case.setting("tensor_parallel_size")) or 1
+    ranks = (
+        whole_number(argument(case, "tensor_parallel_size")) or whole_number(case.setting("tensor_parallel_size")) or 1
+    )
     lack = shortage(case)
     weights, left = case.reading.size("weights"), case.reading.size("available")
     if ranks < 2 or lack is None or (not weights and (left is None or left <= 0)):

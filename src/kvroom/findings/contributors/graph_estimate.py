@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import (
-    environment,
-    estimating_graphs,
-    overflow,
-    short,
-    shortage,
-    since,
-    total_bytes,
-)
+from kvroom.findings.contributors.common import estimating_graphs, overflow, short, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.units import GIB, show_bytes
 
@@ -106,7 +98,7 @@ def _estimate(case: Case) -> int | None:
     printed = case.reading.size("graph_estimate")
     if printed is not None:
         return printed
-    pair, total = _pair(case), total_bytes(case)
+    pair, total = _pair(case), case.total_bytes
     return round((pair[0] - pair[1]) * total) if pair and total else None
 
 
@@ -124,11 +116,11 @@ def _in_shares(case: Case) -> str:
 
 def _subtracted(case: Case) -> bool:
     facts = case.reading.facts
-    if facts.first("graph_estimate_off") or environment(case, _SWITCH) == "0":
+    if facts.first("graph_estimate_off") or case.variable(_SWITCH) == "0":
         return False
     if facts.first("graph_equivalent", "graph_equivalent_short"):
         return True
-    return bool(since(case, "0.20.0")) and facts.first("reserved") is None
+    return bool(case.since("0.20.0")) and facts.first("reserved") is None
 
 
 def _when_short(estimate: int | None, missing: int | None, left: int | None) -> Severity:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, whole
+from kvroom.findings.contributors.common import argument
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def find(case: Case) -> Iterator[Finding]:
     least, most = ranks[poor], ranks[rich]
     if most <= 0 or most - least <= most / 50:
         return
-    stages = (whole(argument(case, "pipeline_parallel_size")) or 1) > 1 or any("PP" in name for name in ranks)
+    stages = (whole_number(argument(case, "pipeline_parallel_size")) or 1) > 1 or any("PP" in name for name in ranks)
     why = _why(case, poor, rich, stages)
     yield RULE.found(
         f"{poor} has {show_bytes(least)} for the KV cache, {rich} {show_bytes(most)}: the pool follows the poorest.",
@@ -79,7 +80,7 @@ def _counted_less(case: Case) -> Iterator[Finding]:
     count = tokens.whole("tokens") if tokens else None
     if found is None or found.ranks or layout is None or not count or len(layout.groups) != 1:
         return
-    if (whole(argument(case, "tensor_parallel_size")) or 1) == 1 or not layout.bytes_per_block:
+    if (whole_number(argument(case, "tensor_parallel_size")) or 1) == 1 or not layout.bytes_per_block:
         return
     held = count // layout.block_size * layout.bytes_per_block
     if not found.value * 0.5 < held < found.value * 0.99:

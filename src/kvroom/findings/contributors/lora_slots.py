@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, overflow, shortage, whole
+from kvroom.findings.contributors.common import argument, overflow, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def find(case: Case) -> Iterator[Finding]:
         return
     lack = shortage(case)
     fact = lack.fact if lack else overflow(case) or case.reading.facts.first("err_state_blocks")
-    loras = whole(argument(case, "max_loras")) or 1
-    rank = whole(argument(case, "max_lora_rank")) or 16
+    loras = whole_number(argument(case, "max_loras")) or 1
+    rank = whole_number(argument(case, "max_lora_rank")) or 16
     size = _slots(case, loras, rank)
     if fact is None and (size is None or size < GIB):
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import environment, model_names, overflow, release_of, shortage, since
+from kvroom.findings.contributors.common import model_names, overflow, shortage
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def find(case: Case) -> Iterator[Finding]:
     names = model_names(case)
     if not _MLA.search(names) or "distill" in names or "MLA" in (case.reading.attention_backend or ""):
         return
-    off = environment(case, "VLLM_MLA_DISABLE") in {"1", "true", "True"}
-    if not off and since(case, "0.7.1") is not False:
+    off = case.variable("VLLM_MLA_DISABLE") in {"1", "true", "True"}
+    if not off and case.since("0.7.1") is not False:
         return
     lack = shortage(case)
     error = lack.fact if lack else overflow(case)
@@ -51,7 +51,7 @@ def find(case: Case) -> Iterator[Finding]:
     fact = error or reached
     if fact is None:
         return
-    why = "VLLM_MLA_DISABLE is set" if off else f"vLLM {release_of(case)} has no latent attention (since 0.7.1)"
+    why = "VLLM_MLA_DISABLE is set" if off else f"vLLM {case.release} has no latent attention (since 0.7.1)"
     yield RULE.found(
         f"{why}, so the KV cache holds full keys and values of every head.",
         "The latent cache needs 576 numbers a token and layer on each GPU; full keys and values of 128 heads are "

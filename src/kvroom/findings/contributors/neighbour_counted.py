@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import between, release_of, short, shortage, total_bytes, utilization
+from kvroom.findings.contributors.common import short, shortage, utilization
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
 from kvroom.units import show_bytes
 
@@ -44,12 +44,12 @@ RULE = Rule(
 def find(case: Case) -> Iterator[Finding]:
     """The finding for nothing left at a small utilisation that should have been enough for the weights."""
     lack, share = shortage(case), utilization(case)
-    v1 = between(case, "0.8.0", "0.9.1") and case.reading.engine != "V0"
+    v1 = case.between("0.8.0", "0.9.1") and case.reading.engine != "V0"
     if lack is None or not lack.nothing or share is None or share >= 0.6:
         return
-    if not (v1 or between(case, "0.2.5", "0.2.6") or between(case, "0.6.4", "0.6.5")):
+    if not (v1 or case.between("0.2.5", "0.2.6") or case.between("0.6.4", "0.6.5")):
         return
-    weights, total = _weights(case), total_bytes(case)
+    weights, total = _weights(case), case.total_bytes
     budget = total * share if total else None
     if weights and budget and weights > budget * 0.8:
         return
@@ -61,7 +61,7 @@ def find(case: Case) -> Iterator[Finding]:
     if v1:
         advice.append("VLLM_USE_V1=0 (counts its own memory only)")
     yield RULE.found(
-        f"vLLM {release_of(case)} charges what other processes hold to this instance, and {short(share)} of the card "
+        f"vLLM {case.release} charges what other processes hold to this instance, and {short(share)} of the card "
         "is used up.",
         f"If another process holds memory on this card, the utilisation has to cover that too.{own}",
         evidence=(shown(lack.fact), Evidence(f"--gpu-memory-utilization {short(share)}")),

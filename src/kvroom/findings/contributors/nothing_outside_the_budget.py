@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, on_gpu, overflow, short, since, total_bytes, utilization
+from kvroom.findings.contributors.common import argument, on_gpu, overflow, short, utilization
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
 from kvroom.logs.reading import State
 from kvroom.units import GIB, MIB, show_bytes
@@ -38,7 +38,7 @@ _LEAST = 3 * GIB // 2
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding for a budget that took the card, on a start that went on with it."""
-    share, total = utilization(case), total_bytes(case)
+    share, total = utilization(case), case.total_bytes
     facts = case.reading.facts
     if share is None or not 0.97 <= share <= 1 or not on_gpu(case):
         return
@@ -52,7 +52,7 @@ def find(case: Case) -> Iterator[Finding]:
     if error is None and not went_on:
         return
     room = "next to nothing" if outside is None or outside < MIB else f"{show_bytes(outside)} of the card"
-    graphs = "" if since(case, "0.20.0") else "CUDA graphs, "
+    graphs = "" if case.since("0.20.0") else "CUDA graphs, "
     lower = _lower(total)
     yield RULE.found(
         f"--gpu-memory-utilization {short(share)} leaves {room} for everything outside the budget.",

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, overflow, shortage, since, whole
+from kvroom.findings.contributors.common import argument, overflow, shortage
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 from kvroom.units import show_bytes
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def find(case: Case) -> Iterator[Finding]:
         return
     lack = shortage(case)
     full = overflow(case, "kv_alloc", "graph_capture", "sampler_warmup", "serving")
-    counts = flag != "--num-gpu-blocks-override" or since(case, "0.20.0")
+    counts = flag != "--num-gpu-blocks-override" or case.since("0.20.0")
     error = lack.fact if lack and counts else full
     if lack and counts:
         end, advice = "and one request of full length needs more", _larger(flag, lack.fact.gib("needed"))
@@ -81,12 +82,12 @@ def _larger(flag: str, needed: int | None) -> str:
 def _fixed(case: Case) -> tuple[Fact | None, str, str]:
     """The line, the flag and the size as words; an empty flag where nothing was fixed."""
     reserved = case.reading.facts.last("reserved")
-    n_bytes = reserved.gib("available") if reserved else whole(argument(case, "kv_cache_memory_bytes"))
+    n_bytes = reserved.gib("available") if reserved else whole_number(argument(case, "kv_cache_memory_bytes"))
     if n_bytes:
         return reserved, "--kv-cache-memory-bytes", show_bytes(n_bytes)
     # The trial capture of CUDA graphs overrides a pool of 0 blocks by itself.
     lines = [fact for fact in case.reading.facts.all("override") if fact.whole("old")]
-    blocks = lines[-1].whole("new") if lines else whole(argument(case, "num_gpu_blocks_override"))
+    blocks = lines[-1].whole("new") if lines else whole_number(argument(case, "num_gpu_blocks_override"))
     if blocks:
         return (lines[-1] if lines else None), "--num-gpu-blocks-override", f"{blocks:,} blocks"
     return None, "", ""

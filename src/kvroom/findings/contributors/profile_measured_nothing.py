@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import on_gpu, total_bytes
+from kvroom.findings.contributors.common import on_gpu
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.units import GIB, show_bytes
 
@@ -43,7 +43,7 @@ RULE = Rule(
 def find(case: Case) -> Iterator[Finding]:
     """The finding where nothing was measured and (nearly) the whole budget is left."""
     reading = case.reading
-    total = total_bytes(case)
+    total = case.total_bytes
     if reading.size("weights") != 0 or reading.size("activation") != 0 or not on_gpu(case):
         return
     left, budget = reading.size("available"), reading.size("requested")

@@ -6,18 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import (
-    argument,
-    between,
-    environment,
-    multimodal,
-    overflow,
-    serves_text,
-    shortage,
-    utilization,
-    whole,
-)
+from kvroom.findings.contributors.common import argument, multimodal, overflow, serves_text, shortage, utilization
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -102,19 +93,19 @@ def _early(case: Case, error: str, nothing: bool) -> bool:
         return True
     share = utilization(case)
     full = share is None or share >= 0.6
-    default = whole(argument(case, "max_num_seqs")) is None
+    default = whole_number(argument(case, "max_num_seqs")) is None
     old = any("determine_num_available_blocks" in fact.text for fact in case.reading.facts.all("deadlock_warning"))
-    v1 = case.reading.engine != "V0" and not old and environment(case, "VLLM_USE_V1") != "0"
+    v1 = case.reading.engine != "V0" and not old and case.variable("VLLM_USE_V1") != "0"
     full = full and not multimodal(case)
-    return v1 and default and full and between(case, "0.8.0", "0.9.0") and (nothing or error in {"oom", "oom_old"})
+    return v1 and default and full and case.between("0.8.0", "0.9.0") and (nothing or error in {"oom", "oom_old"})
 
 
 def _rows(case: Case) -> int | None:
     fact = case.reading.facts.first("err_sampler")
     if fact is not None:
         return fact.whole("requests")
-    rows = whole(argument(case, "max_num_seqs"))
-    return rows if rows is not None else whole(case.setting("max_num_seqs"))
+    rows = whole_number(argument(case, "max_num_seqs"))
+    return rows if rows is not None else whole_number(case.setting("max_num_seqs"))
 
 
 def _fewer(rows: int | None) -> int:

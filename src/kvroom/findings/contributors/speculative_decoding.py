@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, overflow, shortage, whole
+from kvroom.findings.contributors.common import argument, overflow, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -48,7 +49,7 @@ def find(case: Case) -> Iterator[Finding]:
     fact = lack.fact if lack else overflow(case) or case.reading.facts.first("err_state_blocks")
     if not config or fact is None:
         return
-    method, tokens = str(config.get("method") or "draft model"), whole(config.get("num_speculative_tokens"))
+    method, tokens = str(config.get("method") or "draft model"), whole_number(config.get("num_speculative_tokens"))
     drafts = f", {tokens} tokens a step" if tokens else ""
     weightless = "ngram" in method
     parts = "rows of the batch" if weightless else "weights, a KV cache of its own and rows of the batch"

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import argument, since, whole
+from kvroom.findings.contributors.common import argument
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.findings.values import whole_number
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -68,7 +69,7 @@ def find(case: Case) -> Iterator[Finding]:
             f"the {tokens:,} tokens printed count another way."
         )
         why = "Layers of several kinds share the pool, and the line counts the blocks of one kind."
-    elif mixed is not None and since(case, "0.20.0"):
+    elif mixed is not None and case.since("0.20.0"):
         title = (
             f"{tokens:,} tokens is {times:g} requests times {length:,}: at another --max-model-len it reads otherwise."
         )
@@ -87,7 +88,9 @@ def _mixed_layers(case: Case) -> bool:
 
 def _context_parallel(case: Case) -> bool:
     sizes = (argument(case, f"{kind}_context_parallel_size") for kind in ("decode", "prefill"))
-    return case.reading.facts.first("context_parallel") is not None or any((whole(size) or 1) > 1 for size in sizes)
+    return case.reading.facts.first("context_parallel") is not None or any(
+        (whole_number(size) or 1) > 1 for size in sizes
+    )
 
 
 def _once(*facts: Fact | None) -> list:  # type: ignore[type-arg]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
-from kvroom.findings.contributors.common import device_name, overflow, shortage, since
+from kvroom.findings.contributors.common import overflow, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.units import GIB, show_bytes
 
@@ -49,7 +49,7 @@ _NAMES = re.compile(r"\bGB10\b|DGX Spark|Jetson|\bOrin\b|\bThor\b|Strix|Radeon 8
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding where sharing the memory may have cost the start, or costs the cache."""
-    name = device_name(case)
+    name = case.device_name
     device = case.prediction.setup.machine.device if case.prediction is not None else None
     if not _NAMES.search(name) and not (device is not None and device.unified):
         return
@@ -91,6 +91,6 @@ def _end(fact: Fact) -> str:
 
 def _advice(case: Case) -> Iterator[str]:
     yield "Start again when the checkpoint is cached and kernels are compiled, or drop the page cache first."
-    if since(case, "0.10.2") is not False:
+    if case.since("0.10.2") is not False:
         yield "A fixed --kv-cache-memory-bytes in place of a high utilisation, with a tenth left to the system."
     yield "MAX_JOBS=4 (bounds the compilers that run during a start)"

@@ -15,7 +15,6 @@ from kvroom.findings.contributors.common import (
     on_gpu,
     overflow,
     shortage,
-    since,
 )
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.logs.reading import State
@@ -120,8 +119,8 @@ def _items(budget: Fact) -> str:
 def _advice(case: Case, budget: Fact | None) -> Iterator[str]:
     if case.reading.facts.first("told_vision") is not None:
         yield "--mm-processor-kwargs '{\"max_pixels\": 1003520}' (the profile run does not see a client's own limit)"
-    plain = since(case, "0.8.0") is False
-    if since(case, "0.17.1"):
+    plain = case.since("0.8.0") is False
+    if case.since("0.17.1"):
         yield "--language-model-only (if only text is served)"
     else:
         off = "image=0,video=0" if plain else '\'{"image": 0, "video": 0}\''
@@ -130,7 +129,7 @@ def _advice(case: Case, budget: Fact | None) -> Iterator[str]:
         yield '--limit-mm-per-prompt \'{"image": 1, "video": 0}\' (if no videos are served)'
     elif re.search(r"qwen2(\.5)?-?(vl|omni)", model_names(case)):
         yield "--mm-processor-kwargs '{\"max_pixels\": 1003520}' (caps an image at 1,280 tokens)"
-    if since(case, "0.10.2"):
+    if case.since("0.10.2"):
         yield "--skip-mm-profiling (leaves the encoder unmeasured: the first large image may run out of memory)"
     elif case.reading.engine == "V0":
         yield "A lower --max-num-seqs: V0 profiles the images of every sequence."

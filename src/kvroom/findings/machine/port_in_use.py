@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.refusals.common import cause
-from kvroom.findings.startup.common import whole
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -43,7 +42,7 @@ def find(case: Case) -> Iterator[Finding]:
         return
     inner = "server socket has failed" in fact.text or "EADDRINUSE" in fact.text
     said = _PORT.search(fact.text)
-    port = int(said[1]) if said else None if inner else whole(case, "port") or _DEFAULT
+    port = int(said[1]) if said else None if inner else case.whole("port") or _DEFAULT
     look = f"ss -ltnp | grep :{port}" if port else "ss -ltnp"
     if inner:
         advice = ["Start again: vLLM looks for another port.", "Another VLLM_PORT."]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.refusals.common import cause
-from kvroom.findings.startup.common import whole
 from kvroom.logs.reading import State
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _refused(case: Case, fact: Fact) -> Finding:
             f"{need} than the Ray cluster has." if need.endswith("more GPUs") else f"{need}, and the cluster has fewer."
         )
     advice = ["Compare with nvidia-smi -L in the same container; check --gpus and CUDA_VISIBLE_DEVICES."]
-    if gpus and not whole(case, "pipeline_parallel_size"):
+    if gpus and not case.whole("pipeline_parallel_size"):
         power = 1 << (gpus.bit_length() - 1)
         advice.insert(0, f"--tensor-parallel-size {power}")
     advice.append("Several machines: start a Ray cluster and add --distributed-executor-backend ray.")

@@ -10,7 +10,7 @@ from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.refusals.command_line import explained
 from kvroom.findings.refusals.common import cause, short
-from kvroom.findings.startup.common import number_of, sentence, whole
+from kvroom.findings.values import number_of, sentence
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -115,8 +115,8 @@ def _swap(case: Case, fact: Fact) -> Parts:
 
 
 def _pipeline(case: Case, fact: Fact) -> Parts:  # noqa: ARG001
-    stages = whole(case, "pipeline_parallel_size") or 1
-    ranks = whole(case, "tensor_parallel_size") or 1
+    stages = case.whole("pipeline_parallel_size") or 1
+    ranks = case.whole("tensor_parallel_size") or 1
     advice = ["Drop --pipeline-parallel-size."]
     if stages > 1:
         advice.insert(0, f"--tensor-parallel-size {ranks * stages} --pipeline-parallel-size 1")

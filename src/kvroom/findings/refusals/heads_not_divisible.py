@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.refusals.common import cause
-from kvroom.findings.startup.common import whole
 from kvroom.vllm.parallel import deals
 
 if TYPE_CHECKING:
@@ -88,12 +87,12 @@ def _divide(case: Case, fact: Fact) -> Iterator[Finding]:
         f"A size of {size:,} in the model cannot be split into {parts} equal parts.",
         f"Tensor parallelism splits every matrix evenly; {size:,} / {parts} leaves a rest of {size % parts}.",
         evidence=(shown(fact),),
-        advice=_advice(parts, sizes) if whole(case, "tensor_parallel_size") in {None, parts} else (),
+        advice=_advice(parts, sizes) if case.whole("tensor_parallel_size") in {None, parts} else (),
     )
 
 
 def _groups(case: Case, fact: Fact) -> Iterator[Finding]:
-    ranks = whole(case, "tensor_parallel_size") or case.reading.gpus
+    ranks = case.whole("tensor_parallel_size") or case.reading.gpus
     found = _PART.search(fact.text)
     part, group = (int(found[1]) if found else None), fact.whole("value")
     on = f" on {ranks} ranks" if ranks and ranks > 1 else ""

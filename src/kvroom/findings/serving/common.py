@@ -6,24 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from kvroom.findings.finding import Evidence
-from kvroom.findings.startup.common import (
-    asked,
-    first,
-    higher_share,
-    more_ranks,
-    number_of,
-    ooms,
-    pinned_bytes,
-    takes_fp8,
-    total_of,
-    utilization_of,
-)
+from kvroom.findings.startup.common import first, higher_share, more_ranks, pinned_bytes, takes_fp8, utilization_of
+from kvroom.findings.startup.oom import ooms
+from kvroom.findings.values import number_of
 from kvroom.logs.serving import Load, Moment
 from kvroom.units import MIB
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
-    from kvroom.findings.startup.common import Oom
+    from kvroom.findings.startup.oom import Oom
     from kvroom.logs.facts import Fact
 
 MARGIN = 256 * MIB
@@ -82,7 +73,7 @@ def pool_text(case: Case) -> str:
 def more_room(case: Case) -> tuple[str, ...]:
     """Remedies that enlarge the pool, the cheapest first."""
     found: list[str | None] = []
-    override = number_of(asked(case, "num_gpu_blocks_override"))
+    override = number_of(case.asked("num_gpu_blocks_override"))
     if override:
         found.append(f"Leave out --num-gpu-blocks-override {override:.0f}, which fixes the pool.")
     elif pinned_bytes(case):
@@ -124,7 +115,7 @@ def lower_share(case: Case, oom: Oom) -> str:
     pinned = pinned_bytes(case)
     if pinned:
         return f"--kv-cache-memory-bytes {max(pinned - missing, 0) // MIB * MIB}"
-    total, share = total_of(case) or oom.total, utilization_of(case)
+    total, share = case.total_bytes or oom.total, utilization_of(case)
     step = math.ceil(missing / total * 100) / 100 if total else 0.02
     if share is None or share - step <= 0:
         return f"Lower --gpu-memory-utilization by {step:.2f}."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.serving.common import in_pieces, segments
-from kvroom.findings.startup.common import ooms
+from kvroom.findings.startup.oom import ooms
 from kvroom.units import show_bytes
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.serving.common import in_pieces, lower_share, segments, served_ooms
-from kvroom.findings.startup.common import anatomy, first, whole
+from kvroom.findings.startup.common import first
+from kvroom.findings.startup.oom import anatomy
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
-    from kvroom.findings.startup.common import Oom
+    from kvroom.findings.startup.oom import Oom
 
 RULE = Rule(
     "KVR306",
@@ -105,7 +106,7 @@ def _second_runner(case: Case, oom: Oom) -> bool:
 
 def _lighter(case: Case) -> Iterator[str]:
     """Smaller batches, with the values of this launch."""
-    tokens, sequences = whole(case, "max_num_batched_tokens"), whole(case, "max_num_seqs")
+    tokens, sequences = case.whole("max_num_batched_tokens"), case.whole("max_num_seqs")
     if tokens is None or tokens > 2048:
         yield "--max-num-batched-tokens 2048"
     if sequences is None or sequences > 8:

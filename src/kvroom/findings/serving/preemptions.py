@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
 from kvroom.findings.serving.common import full_requests, load_of, more_room, pool_text, said
-from kvroom.findings.startup.common import first, utilization_of, whole
+from kvroom.findings.startup.common import first, utilization_of
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -59,7 +59,7 @@ def find(case: Case) -> Iterator[Finding]:
         yield from _silent(case)
         return
     load, held = load_of(case), full_requests(case)
-    at_once = whole(case, "max_num_seqs") or load.most_running or None
+    at_once = case.whole("max_num_seqs") or load.most_running or None
     fewer = None
     if held is not None and held >= 1 and (at_once is None or held < at_once):
         fewer = f"--max-num-seqs {int(held)} (as many requests of the full length as the pool holds)"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.serving.common import load_of, said
-from kvroom.findings.startup.common import asked, whole
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -48,7 +47,7 @@ _MOST = 1024
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding where the limit, or a number that never changes, is reached with room to spare."""
-    load, limit = load_of(case), whole(case, "max_num_seqs")
+    load, limit = load_of(case), case.whole("max_num_seqs")
     ran, moment = load.idle_running, load.evidence.get("idle_and_waiting")
     if moment is None or load.idle_at_most < _LEAST:
         return
@@ -69,5 +68,5 @@ def find(case: Case) -> Iterator[Finding]:
         " reached long before the KV cache is full.",
         evidence=said(moment),
         advice=(advice,),
-        severity=Severity.NOTE if asked(case, "max_num_seqs") is not None else None,
+        severity=Severity.NOTE if case.asked("max_num_seqs") is not None else None,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import asked, number_of
+from kvroom.findings.values import number_of
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -45,10 +45,10 @@ def find(case: Case) -> Iterator[Finding]:
     swapped = [fact for fact in case.reading.facts.all("preempted_v0") if fact.values.get("mode", "").upper() == "SWAP"]
     if not swapped:
         return
-    space = number_of(asked(case, "swap_space"))
+    space = number_of(case.asked("swap_space"))
     room = f"--swap-space is {space:g} GiB" if space is not None else "--swap-space is 4 GiB unless set"
     advice = ["--swap-space 4"] if space == 0 else []
-    if asked(case, "preemption_mode"):
+    if case.asked("preemption_mode"):
         advice.append("--preemption-mode recompute")
     yield RULE.found(
         f"Preempted requests are swapped to host memory; {room}.",

@@ -1,184 +1,22 @@
-"""What the findings about a start share: out-of-memory errors taken apart, and remedies with their numbers."""
+"""What the findings about a start share: what the launch asked for, and remedies with their numbers."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kvroom.logs.reading import State
-from kvroom.logs.stages import stage_of_error
+from kvroom.findings.values import number_of
 from kvroom.units import GIB, show_bytes
 from kvroom.vllm.rules import rules_for
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
-    from kvroom.logs.facts import Fact
 
 CEILING = 0.97
 """Utilisation above this leaves too little for what vLLM allocates after the KV cache."""
 ROUNDING = GIB // 100
 """What vLLM's two decimals hide of a size."""
-_MEMORY_WORDS = re.compile(r"\bOOMs?\b|out of memory|OutOfMemory", re.IGNORECASE)
-_OOM = ("oom", "oom_old", "oom_driver")
-_TOLD = frozenset({"told_oom", "told_eager", "told_fails", "told_capture"})
-"""How people put it who do not show the error."""
-_PARTS = {
-    "oom_this": "used",
-    "oom_allocated": "allocated",
-    "oom_private": "private",
-    "oom_fragments": "fragments",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Oom:
-    """An out-of-memory error of the GPU: where it happened and what its text says, in bytes."""
-
-    fact: Fact
-    stage: str
-    """``unknown`` where neither the error nor what surrounds it tells."""
-    wanted: int | None = None
-    free: int | None = None
-    total: int | None = None
-    used: int | None = None
-    """What the whole process held, in the driver's count."""
-    allocated: int | None = None
-    private: int | None = None
-    """Of CUDA graphs."""
-    fragments: int | None = None
-    """Reserved by PyTorch and not in use."""
-
-    @property
-    def elsewhere(self) -> int | None:
-        """What neither this process holds nor is free; None where the text does not say."""
-        if not self.used or self.total is None or self.free is None:
-            return None
-        return max(self.total - self.free - self.used, 0)
-
-    @property
-    def fragmented(self) -> bool:
-        """Whether PyTorch held enough unused memory, only not in one piece."""
-        return bool(self.wanted and self.fragments and self.fragments >= self.wanted)
-
-
-def ooms(case: Case, *stages: str) -> tuple[Oom, ...]:
-    """The out-of-memory errors of a start that did not come up, one for each stage, in ``stages`` if given."""
-    reading = case.reading
-    if reading.came_up and reading.state is not State.DIED:
-        return ()
-    found: dict[str, Oom] = {}
-    for fact in reading.facts.all(*_OOM):
-        if "NV_ERR_NO_MEMORY" in fact.text:
-            continue
-        stage = reading.stage if fact is reading.error else stage_of_error(fact, reading.facts)
-        if stage not in found or (found[stage].wanted is None and fact.size("wanted") is not None):
-            found[stage] = _taken_apart(fact, stage, case)
-    error = reading.error
-    if not found and error is not None and error.id in _TOLD:
-        found[reading.stage] = Oom(error, reading.stage)
-    return tuple(oom for oom in found.values() if not stages or oom.stage in stages)
-
-
-def _taken_apart(fact: Fact, stage: str, case: Case) -> Oom:
-    sizes = {name: fact.size(name) for name in ("wanted", "free", "total", "allocated")}
-    if fact.id == "oom_old":
-        reserved, allocated = fact.size("reserved"), sizes["allocated"]
-        if reserved is not None and allocated is not None:
-            sizes["fragments"] = max(reserved - allocated, 0)
-    for part in case.reading.facts.all(*_PARTS):
-        name = _PARTS[part.id]
-        if fact.line <= part.line <= fact.line + 6 and part.process == fact.process and sizes.get(name) is None:
-            sizes[name] = part.size(name)
-    return Oom(fact, stage, **sizes)
-
-
-def profiles_graphs(case: Case) -> Fact | None:
-    """The line that shows that memory ran out while the size of CUDA graphs was measured; None where none does."""
-    if case.reading.came_up:
-        return None
-    for fact in case.reading.facts.all("frame", "mentioned"):
-        if "profile_cudagraph_memory" not in fact.text:
-            continue
-        near = any(fact.line <= oom.fact.line <= fact.line + 120 for oom in ooms(case))
-        if near or _MEMORY_WORDS.search(fact.text):
-            return fact
-    return None
-
-
-def anatomy(oom: Oom) -> str:
-    """What an out-of-memory text says, in one or two sentences; empty where it has no numbers."""
-    if oom.wanted is None:
-        return ""
-    left = f"{show_bytes(oom.wanted)} was asked for"
-    if oom.free is not None:
-        left += f" and {show_bytes(oom.free)} was free"
-        left += f" of {show_bytes(oom.total)}" if oom.total else ""
-    held = []
-    if oom.allocated is not None:
-        held.append(f"PyTorch had {show_bytes(oom.allocated)} in use")
-    if oom.private:
-        held.append(f"{show_bytes(oom.private)} of it in CUDA graph pools")
-    if oom.fragments:
-        held.append(f"{show_bytes(oom.fragments)} reserved but unused")
-    if oom.elsewhere and oom.elsewhere > GIB // 4:
-        held.append(f"{show_bytes(oom.elsewhere)} belonged to other processes")
-    return sentence(left) + (" " + sentence("; ".join(held)) if held else "")
-
-
-def sentence(text: str) -> str:
-    """``text`` with a capital letter and a full stop.
-
-    >>> sentence("two GPUs")
-    'Two GPUs.'
-    """
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-
-
-def defragment(case: Case, oom: Oom) -> tuple[str, ...]:
-    """The allocator's setting against fragmentation, where that is the case and the setting may be used."""
-    if not oom.fragmented or (case.setting("enable_sleep_mode") and not case.since("0.20.1")):
-        return ()
-    return ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (enough is reserved, but in pieces)",)
-
-
-def asked(case: Case, name: str) -> Any:
-    """What the user gave for vLLM's argument ``name``, by the log or by the command; None where nothing."""
-    value = case.reading.given.get(name)
-    if value is None and case.prediction is not None:
-        value = getattr(case.prediction.setup.args, name, None)
-    return value
-
-
-def number_of(value: object) -> float | None:
-    """``value`` as a number, None where it is none.
-
-    >>> number_of("0.9"), number_of(True), number_of("auto")
-    (0.9, None, None)
-    """
-    if isinstance(value, bool):
-        return None
-    try:
-        return float(str(value))
-    except ValueError:
-        return None
-
-
-def whole(case: Case, name: str) -> int | None:
-    """The argument ``name`` as a whole number; None where it is unknown or ``auto``."""
-    number = number_of(case.setting(name))
-    if number is None:
-        number = number_of(asked(case, name))
-    return int(number) if number is not None and number > 0 else None
-
-
-def total_of(case: Case) -> int | None:
-    """The total memory of one GPU, as logged or as known of the card."""
-    if case.reading.total_bytes:
-        return case.reading.total_bytes
-    return case.prediction.setup.machine.device.total_bytes if case.prediction is not None else None
 
 
 def unified(case: Case) -> bool:
@@ -200,7 +38,7 @@ def utilization_of(case: Case) -> float | None:
 def pinned_bytes(case: Case) -> int | None:
     """The size of the KV cache where it was fixed in bytes."""
     fact = case.reading.facts.last("reserved")
-    return whole(case, "kv_cache_memory_bytes") or (fact.gib("available") if fact else None)
+    return case.whole("kv_cache_memory_bytes") or (fact.gib("available") if fact else None)
 
 
 def block_of(case: Case) -> int:
@@ -208,18 +46,9 @@ def block_of(case: Case) -> int:
     return case.reading.pool.block_size or 16
 
 
-def floor_length(tokens: float, block: int) -> int:
-    """``tokens`` rounded down to whole blocks.
-
-    >>> floor_length(50535.2, 16)
-    50528
-    """
-    return int(tokens) // block * block
-
-
 def more_share(case: Case, missing: int) -> float | None:
     """The utilisation that adds ``missing`` bytes to the budget; None where the card does not have them."""
-    total, share = total_of(case), utilization_of(case)
+    total, share = case.total_bytes, utilization_of(case)
     if total is None or share is None or pinned_bytes(case):
         return None
     wanted = math.ceil((share + (missing + ROUNDING) / total) * 100) / 100
@@ -229,7 +58,7 @@ def more_share(case: Case, missing: int) -> float | None:
 
 def less_share(case: Case, freed: int) -> float | None:
     """The utilisation that leaves ``freed`` bytes more outside the budget; None where that is no sensible one."""
-    total, share = total_of(case), utilization_of(case)
+    total, share = case.total_bytes, utilization_of(case)
     if total is None or share is None or pinned_bytes(case):
         return None
     wanted = math.floor((share - freed / total) * 100 + 1e-6) / 100
@@ -260,7 +89,7 @@ def share_flag(share: float) -> str:
 
 def more_ranks(case: Case) -> str | None:
     """The option that spreads weights over twice the GPUs; None where there are not so many."""
-    ranks, prediction = whole(case, "tensor_parallel_size"), case.prediction
+    ranks, prediction = case.whole("tensor_parallel_size"), case.prediction
     if ranks is None and prediction is None and not case.reading.given:
         return "More GPUs with --tensor-parallel-size: each then holds a smaller part of the weights."
     ranks = ranks or 1
@@ -273,7 +102,7 @@ def more_ranks(case: Case) -> str | None:
 
 def eight_bit(case: Case) -> bool:
     """Whether the KV cache already has 8 bits or fewer a number."""
-    kind = str(case.setting("kv_cache_dtype") or asked(case, "kv_cache_dtype") or "auto")
+    kind = str(case.setting("kv_cache_dtype") or case.asked("kv_cache_dtype") or "auto")
     return kind not in {"auto", "bfloat16", "float16", "float32", "half", "None"}
 
 
@@ -287,8 +116,8 @@ def takes_fp8(case: Case) -> bool:
 
 def lighter_batch(case: Case) -> tuple[str, ...]:
     """Settings that lower the activation peak of the profile run, as far as they are not low already."""
-    tokens, sequences = whole(case, "max_num_batched_tokens"), whole(case, "max_num_seqs")
-    length = whole(case, "max_model_len") or case.reading.pool.max_model_len
+    tokens, sequences = case.whole("max_num_batched_tokens"), case.whole("max_num_seqs")
+    length = case.whole("max_model_len") or case.reading.pool.max_model_len
     found = []
     if case.reading.facts.first("encoder_budget"):
         found.append(fewer_images(case))

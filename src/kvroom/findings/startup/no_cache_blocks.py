@@ -16,7 +16,6 @@ from kvroom.findings.startup.common import (
     more_ranks,
     more_share,
     share_flag,
-    total_of,
     utilization_of,
 )
 from kvroom.units import GIB, MIB, show_bytes
@@ -134,7 +133,7 @@ def _metal(error: Fact) -> Finding:
 
 def _blame(case: Case) -> tuple[str, tuple[str, ...]]:
     """Which part uses up the budget, and what to do about it."""
-    reading, share, total = case.reading, utilization_of(case), total_of(case)
+    reading, share, total = case.reading, utilization_of(case), case.total_bytes
     weights, activation, other = (reading.size(name) for name in ("weights", "activation", "other"))
     budget = reading.size("requested") or (int(total * share) if total and share else None)
     ledger = case.prediction.ledger if case.prediction is not None else None

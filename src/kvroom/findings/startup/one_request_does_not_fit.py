@@ -10,20 +10,17 @@ from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.startup.common import (
     BIT_HIGHER,
     CEILING,
-    asked,
     first,
-    floor_length,
     higher_share,
     more_share,
     pinned_bytes,
     share_flag,
     takes_fp8,
-    total_of,
     utilization_of,
-    whole,
 )
 from kvroom.findings.startup.host_pool import host_shortage
 from kvroom.findings.startup.shortage import Shortage, shortage_of
+from kvroom.findings.values import floor_length
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -132,9 +129,9 @@ def _why(case: Case, short: Shortage) -> Iterator[str]:
         yield f"{short.per_token:,.0f} B a token, so {show_bytes(short.available or 0)} is{room or ' too little'}."
     elif short.tokens is not None and short.length:
         yield f"{short.length - short.tokens:,} tokens of {short.length:,} are missing."
-    if (whole(case, "tensor_parallel_size") or 1) > 1:
+    if (case.whole("tensor_parallel_size") or 1) > 1:
         yield "The numbers are per GPU; each already holds its share of the KV heads."
-    if (ranks := whole(case, "data_parallel_size") or 1) > 1:
+    if (ranks := case.whole("data_parallel_size") or 1) > 1:
         yield f"Each of the {ranks} data-parallel ranks keeps the KV of its own requests whole."
 
 
@@ -152,12 +149,12 @@ def _advice(case: Case, short: Shortage) -> tuple[str, ...]:
     elif (
         not pinned
         and raised is None
-        and None in (total_of(case), short.missing)
+        and None in (case.total_bytes, short.missing)
         and (utilization_of(case) or 0.9) < CEILING
     ):
         raised = higher_share(case) if short.missing is None or short.missing > GIB // 2 else BIT_HIGHER
     if not short.fits and short.length is None:
         return first((length, auto, raised, "Read the lines of EngineCore around this one: they name both sizes."))
-    if asked(case, "max_model_len") is not None:
+    if case.asked("max_model_len") is not None:
         return first((raised, length, fp8, auto))
     return first((length, auto, raised, fp8))

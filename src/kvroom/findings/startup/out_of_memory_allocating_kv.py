@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Evidence, Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import (
-    Oom,
-    anatomy,
-    defragment,
-    first,
-    less_share,
-    lower_share,
-    ooms,
-    pinned_bytes,
-    share_flag,
-)
+from kvroom.findings.startup.common import first, less_share, lower_share, pinned_bytes, share_flag
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms
 from kvroom.logs.reading import State
 from kvroom.units import GIB, show_bytes
 

@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import (
-    Oom,
-    anatomy,
-    defragment,
-    first,
-    less_share,
-    lower_share,
-    ooms,
-    pinned_bytes,
-    profiles_graphs,
-    share_flag,
-    total_of,
-    utilization_of,
-    whole,
-)
+from kvroom.findings.startup.common import first, less_share, lower_share, pinned_bytes, share_flag, utilization_of
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, profiles_graphs
 from kvroom.units import GIB, MIB, show_bytes
 
 if TYPE_CHECKING:
@@ -109,7 +96,7 @@ def _full_to_the_brim(oom: Oom) -> bool:
 
 
 def _outside(case: Case) -> str:
-    total, share = total_of(case), utilization_of(case)
+    total, share = case.total_bytes, utilization_of(case)
     if total is None or share is None or pinned_bytes(case):
         return "The KV cache already fills the budget; graphs need memory outside of it."
     outside = show_bytes(total * (1 - share))
@@ -118,7 +105,7 @@ def _outside(case: Case) -> str:
 
 def _fewer(case: Case) -> str | None:
     """The option that captures fewer graphs in this release."""
-    sequences = whole(case, "max_num_seqs")
+    sequences = case.whole("max_num_seqs")
     if case.since("0.11.1"):
         return "--max-cudagraph-capture-size 64"
     if sequences is not None and sequences <= 16:

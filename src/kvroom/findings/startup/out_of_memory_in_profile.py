@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import (
-    Oom,
-    anatomy,
-    defragment,
-    first,
-    lighter_batch,
-    more_ranks,
-    ooms,
-    profiles_graphs,
-    whole,
-)
+from kvroom.findings.startup.common import first, lighter_batch, more_ranks
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, profiles_graphs
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -97,7 +88,7 @@ def _driver(case: Case) -> str:
     """What sets the size of the trial run."""
     ledger = case.prediction.ledger if case.prediction is not None else None
     cause = ledger.activation.cause if ledger else ""
-    sequences, tokens = whole(case, "max_num_seqs"), whole(case, "max_num_batched_tokens")
+    sequences, tokens = case.whole("max_num_seqs"), case.whole("max_num_batched_tokens")
     if cause == "encoder" or case.reading.facts.first("encoder_budget"):
         return "The trial run encodes the largest images that the model accepts."
     if cause == "sampler" and sequences:

@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import (
-    Oom,
-    anatomy,
-    defragment,
-    first,
-    less_share,
-    lower_share,
-    ooms,
-    pinned_bytes,
-    share_flag,
-    total_of,
-    utilization_of,
-    whole,
-)
+from kvroom.findings.startup.common import first, less_share, lower_share, pinned_bytes, share_flag, utilization_of
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -74,7 +62,7 @@ def find(case: Case) -> Iterator[Finding]:
     else:
         certain = True
     oom = own[0] if own else None
-    sequences = (message.whole("requests") if message else None) or whole(case, "max_num_seqs")
+    sequences = (message.whole("requests") if message else None) or case.whole("max_num_seqs")
     early = message is not None and reading.stage == "profile"
     yield RULE.found(
         _title(oom, sequences, certain),
@@ -100,7 +88,7 @@ def _why(case: Case, sequences: int | None, early: bool, certain: bool) -> str:
         text += f"{sequences:,} rows of {vocabulary:,} words take {copy} for one copy, and sampling holds several. "
     if early:
         return f"{text}It happened in the profile run, before the KV cache: the weights leave too little for it."
-    total, share = total_of(case), utilization_of(case)
+    total, share = case.total_bytes, utilization_of(case)
     if total and share and not pinned_bytes(case):
         text += f"Utilisation {share:g} leaves {show_bytes(total * (1 - share))} outside the budget for it."
     return text.strip()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import first, pinned_bytes, total_of
+from kvroom.findings.startup.common import first, pinned_bytes
 from kvroom.ledger.entries import Basis
 from kvroom.units import GIB, show_bytes
 
@@ -96,7 +96,7 @@ def _below_prediction(case: Case) -> Iterator[Finding]:
     why = f"It is {show_bytes(missing)} below the low end of the prediction."
     why += f" Larger than predicted: {'; '.join(parts)}." if parts else ""
     line = next((fact for fact in case.reading.facts if fact.line == available.line), None)
-    total = total_of(case) or 0
+    total = case.total_bytes or 0
     yield RULE.found(
         f"{show_bytes(available.value)} is left for the KV cache, where {show_bytes(entry.low)} to "
         f"{show_bytes(entry.high)} is predicted.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvroom.findings.startup.common import block_of, floor_length, whole
+from kvroom.findings.startup.common import block_of
+from kvroom.findings.values import floor_length
 from kvroom.logs.reading import State
 from kvroom.logs.stages import rank
 from kvroom.units import GIB
@@ -74,7 +75,7 @@ def shortage_of(case: Case) -> Shortage | None:
     fact = facts.last("told_check", "told_only")
     if fact is not None:
         available = fact.gib("available") or case.reading.size("available")
-        return Shortage(evidence=(fact,), length=whole(case, "max_model_len"), block=block, available=available)
+        return Shortage(evidence=(fact,), length=case.whole("max_model_len"), block=block, available=available)
     return _inferred(case)
 
 
@@ -98,7 +99,7 @@ def _with_bytes(found: Shortage, case: Case) -> Shortage:
 def _by_bytes(fact: Fact, case: Case) -> Shortage:
     pool = case.reading.pool
     needed, available = fact.gib("needed"), fact.gib("available")
-    length = fact.whole("max_model_len") or whole(case, "max_model_len")
+    length = fact.whole("max_model_len") or case.whole("max_model_len")
     estimate = case.reading.facts.last("estimated_length")
     fits = pool.estimated_max_len
     lines = (fact, estimate) if estimate is not None and estimate.line != fact.line else (fact,)
@@ -146,7 +147,7 @@ def _inferred(case: Case) -> Shortage | None:
         return None
     if reading.state not in {State.FAILED, State.UNFINISHED} or _passed(case):
         return None
-    length = whole(case, "max_model_len")
+    length = case.whole("max_model_len")
     block, pool = block_of(case), reading.pool
     lines = reading.facts.all("available", "reserved", "blocks_v0", "blocks_v1")[-1:]
     available = reading.size("available")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import asked, first, more_share, share_flag
+from kvroom.findings.startup.common import first, more_share, share_flag
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -52,7 +52,7 @@ def find(case: Case) -> Iterator[Finding]:
         sequences, blocks = error.whole("max_num_seqs"), error.whole("blocks")
         if reading.came_up or not sequences or blocks is None:
             return
-        chosen = asked(case, "max_num_seqs")
+        chosen = case.asked("max_num_seqs")
         origin = "" if chosen is None else " as given"
         yield RULE.found(
             f"{sequences:,} sequences (max_num_seqs{origin}) need a state block each; the cache has {blocks:,}.",

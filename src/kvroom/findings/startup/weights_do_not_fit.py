@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import Oom, anatomy, defragment, first, more_ranks, ooms, total_of
+from kvroom.findings.startup.common import first, more_ranks
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms
 from kvroom.units import GIB, cdiv, show_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def find(case: Case) -> Iterator[Finding]:
 def _numbers(oom: Oom | None, case: Case) -> str:
     if oom is not None and oom.wanted is not None and oom.free is not None:
         return f"{show_bytes(oom.wanted)} more was needed, {show_bytes(oom.free)} was free"
-    total = total_of(case)
+    total = case.total_bytes
     return f"the {show_bytes(total)} of the GPU were used up" if total else "the GPU was full"
 
 
@@ -93,7 +94,7 @@ def _predicted(case: Case) -> int | None:
 def _advice(case: Case, oom: Oom | None) -> tuple[str, ...]:
     ranks = more_ranks(case)
     elsewhere = oom.elsewhere if oom else None
-    weights, total = _predicted(case), total_of(case)
+    weights, total = _predicted(case), case.total_bytes
     over = weights - int(total * 0.85) if weights and total else 0
     offload = (
         f"--cpu-offload-gb {cdiv(over, GIB)}"
