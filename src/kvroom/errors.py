@@ -6,7 +6,8 @@
     |   |-- UnknownModel      no such model, or it may not be read
     |   `-- BadConfig         the model's config.json cannot be used
     |-- DeviceError           the GPU is unknown, ambiguous or absent
-    `-- EngineError           the vLLM version or a combination of flags has no rules here
+    |-- EngineError           the vLLM version or a combination of flags has no rules here
+    `-- InstallError          an engine cannot be made: pip, its index, the disk
 
 Each carries what was seen, what is wrong with it and what to do; the CLI prints it as one
 message and exits with 2.
@@ -64,3 +65,7 @@ class DeviceError(KvroomError):
 
 class EngineError(KvroomError):
     """A vLLM version, or a combination of flags, that vLLM itself would refuse."""
+
+
+class InstallError(KvroomError):
+    """An environment for vLLM's Python code that cannot be made: pip, its index or the disk."""

@@ -11,6 +11,7 @@ import click
 
 from kvroom.cli.compare import compare
 from kvroom.cli.diagnose import diagnose
+from kvroom.cli.engine import engine
 from kvroom.cli.env import env
 from kvroom.cli.options import shared
 from kvroom.errors import KvroomError
@@ -75,6 +76,7 @@ def rule(code: str | None) -> None:
 
 app.add_command(compare)
 app.add_command(diagnose)
+app.add_command(engine)
 app.add_command(env)
 
 

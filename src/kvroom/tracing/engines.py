@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvroom.errors import KvroomError, UsageError, short
@@ -72,6 +73,17 @@ def find_engine(
 def kept_engines(keep: Keep | None = None) -> list[Engine]:
     """The engines made by ``kvroom engine install`` that work, the oldest release first."""
     return [_engine(kept) for kept in (keep or Keep(engines_folder())).kept() if not kept.problem]
+
+
+def checked(kept: Kept) -> Kept:
+    """``kept`` with the problem that starting it shows: does its Python run, and find vLLM and torch?"""
+    if kept.problem:
+        return kept
+    try:
+        version = _ask(kept.interpreter, kept.paths)
+    except UsageError as error:
+        return replace(kept, problem=error.problem)
+    return kept if version else replace(kept, problem="its environment finds no vLLM")
 
 
 def installed_here() -> str | None:
@@ -140,12 +152,16 @@ def _interpreter(text: str) -> Path:
     return path.absolute()
 
 
-def _ask(python: Path) -> str | None:
-    """The version of vLLM that an environment holds, from its metadata; None where it holds none."""
+def _ask(python: Path, first: tuple[Path, ...] = ()) -> str | None:
+    """The version of vLLM that an environment holds, from its metadata; None where it holds none.
+
+    ``first`` are the folders that come first on PYTHONPATH.
+    """
     command = [str(python), "-c", _ASK]
+    env = os.environ | ({"PYTHONPATH": os.pathsep.join(map(str, first))} if first else {})
     try:
         done = subprocess.run(  # noqa: S603 - the user names the program
-            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False
+            command, capture_output=True, text=True, errors="replace", env=env, timeout=_PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise UsageError(f"{short(str(python))} gave no answer in {_PATIENCE_S:.0f} s.", "Is it a Python?") from None

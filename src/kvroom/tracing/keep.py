@@ -169,7 +169,7 @@ class Keep:
             return None
         try:
             kept = _kept(path, json.loads(read_limited(path / RECORD, _LARGEST_RECORD)))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError, UsageError):
             record = f"{RECORD} is missing or damaged"
             return Kept(path, version, "", "", "", "", 0, "", "", record)
         return replace(kept, problem=_missing(kept))
@@ -198,7 +198,7 @@ def discard(path: Path) -> None:
 
 
 def _kept(path: Path, data: Any) -> Kept:
-    """Raises TypeError or ValueError when the record is not one."""
+    """Raises TypeError, ValueError or UsageError when the record is not one."""
     if not isinstance(data, dict) or data.get("schema") != _SCHEMA:
         raise ValueError("another schema")
     words = {name: data.get(name, "") for name in _WORDS}
