@@ -40,15 +40,7 @@ def diagnoses_of(
 
 
 def _read(name: str) -> Log:
-    if name == "-":
-        return open_log(sys.stdin.buffer)
-    path = Path(name)
-    try:
-        if path.is_dir():
-            raise UsageError(f"{short(name)} is a folder.", "Name a log in it.")
-    except ValueError:
-        raise UsageError(f"{short(name)} cannot be read: its name cannot be one.") from None
-    return open_log(path)
+    return open_log(sys.stdin.buffer if name == "-" else Path(name))
 
 
 def _followed(name: str) -> Log:

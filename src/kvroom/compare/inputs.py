@@ -12,9 +12,10 @@ from kvroom.compare.compare import compare
 from kvroom.compare.comparison import Comparison
 from kvroom.compare.side import Side
 from kvroom.compare.sides import side_of_command, side_of_log
+from kvroom.doctor.diagnose import open_log
 from kvroom.doctor.ticket import Ticket
 from kvroom.errors import KvroomError, UsageError, short
-from kvroom.files import read_limited, reason
+from kvroom.files import read_limited
 from kvroom.launches.launch import Launch
 from kvroom.launches.read import read_command, read_words
 from kvroom.logs.read import Log, read_log
@@ -134,14 +135,10 @@ def _one(launches: list[Launch]) -> Launch:
 def _log(name: str) -> Log:
     """The log in a file or (``-``) the standard input; UsageError where there is none."""
     try:
-        if name == "-":
-            log = read_log(sys.stdin.buffer)
-        else:
-            with Path(name).open("rb") as stream:
-                log = read_log(stream)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{_named(name)} cannot be read: {reason(error)}.", _WANTED) from None
+        log = open_log(sys.stdin.buffer if name == "-" else Path(name))
     except UsageError as error:
+        if error.problem.startswith(_named(name)):
+            raise
         raise UsageError(f"{_named(name)}: {error.problem}", error.cure) from None
     if log.size == 0:
         raise UsageError(f"{_named(name)} is empty.", _WANTED)

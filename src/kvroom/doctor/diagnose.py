@@ -14,7 +14,7 @@ from kvroom.doctor.launch import known_launch
 from kvroom.doctor.price import offers_of
 from kvroom.doctor.sniff import what_else
 from kvroom.doctor.ticket import Ticket
-from kvroom.errors import UsageError
+from kvroom.errors import UsageError, short
 from kvroom.files import reason
 from kvroom.findings.case import Case
 from kvroom.findings.finding import Finding, Severity
@@ -55,8 +55,9 @@ def open_log(log: str | bytes | os.PathLike[str] | BinaryIO) -> Log:
         try:
             with Path(log).open("rb") as stream:
                 return read_log(stream)
-        except OSError as error:
-            raise UsageError(f"{Path(log)} cannot be read: {reason(error)}.", "Give the path of a log.") from None
+        except (OSError, ValueError) as error:
+            shown = short(str(Path(log)))
+            raise UsageError(f"{shown} cannot be read: {reason(error)}.", "Give the path of a log.") from None
     return read_log(log)
 
 
