@@ -95,7 +95,51 @@ def test_a_template_without_a_literal_is_refused() -> None:
             {"backend": "FLASH_ATTN", "candidates": "['FLASH_ATTN', 'FLASHINFER']"},
         ),
         ("Using Flash Attention backend on V1 engine.", "backend", {"backend": "Flash Attention"}),
+        ("GPU blocks: 19, # CPU blocks: 20", "blocks_v0", {"device": "GPU", "blocks": "19", "cpu_blocks": "20"}),
+        (
+            "Tried to allocate 2.50 GiB (NPU 0; 60.96 GiB total capacity; 57.40 GiB already allocated; 57.40 GiB"
+            " current active; 1.90 GiB free; 57.60 GiB reserved in total by PyTorch)",
+            "oom_old",
+            {
+                "wanted": "2.50 GiB",
+                "gpu": "0",
+                "total": "60.96 GiB",
+                "allocated": "57.40 GiB",
+                "active": "57.40 GiB",
+                "free": "1.90 GiB",
+                "reserved": "57.60 GiB",
+            },
+        ),
+        (
+            "and increase --gpu-memory-utilization from 0.7000 to 0.7021 to maintain",
+            "graph_restore",
+            {"util": "0.7000", "suggested": "0.7021"},
+        ),
+        (", in CacheEngine._allocate(self, blocks)", "frame", {"owner": "CacheEngine", "function": "_allocate"}),
+        ("RuntimeError: CUDA driver error: out of memory", "oom_driver", {}),
+        ("RuntimeError: HIP error: out of memory", "oom_driver", {}),
+        ("CUDA Error: out of memory at /csrc/cumem_allocator.cpp:62", "oom_driver", {}),
+        ("[0] NCCL WARN Cuda failure 2 'out of memory'", "oom_driver", {}),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "oom_driver", {}),
+        ("level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", "oom_driver", {}),
     ],
 )  # fmt: skip
 def test_values_are_taken_as_printed(text: str, name: str, values: dict[str, str]) -> None:
     assert catalogue().by_id[name].find(text) == values
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.id)
+def test_lines_made_of_a_message_a_thousand_times_are_got_through(message: Message) -> None:
+    """Whatever a line repeats, the search ends; a pattern that backtracks without bound would never."""
+    for pattern in message.patterns:
+        plain = re.sub(r"\{\w+:(\w+)\}", lambda kind: "1" if kind[1] != "text" else "x ", pattern.template)
+        plain = re.sub(r"<([^<>|]*)[^<>]*>\??", r"\1", plain)
+        for piece in (plain, plain[: len(plain) // 2], "1" * 50, "1,111" * 10, pattern.anchor or plain):
+            message.find(piece * (20_000 // max(len(piece), 1)))
+
+
+def test_a_whole_message_is_the_line_and_nothing_else() -> None:
+    bare = catalogue().by_id["bare"]
+
+    assert bare.find("  AssertionError ") == {}
+    assert bare.find("except AssertionError as error") is None

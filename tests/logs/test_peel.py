@@ -25,6 +25,8 @@ OUTER = [
     "ERROR 2026-07-08T22:40:03.166684016Z [resource.labels.containerName: vllm] ",
     "(AsyncEngine pid=891625) ",
     "\x1b[36m(APIServer pid=7)\x1b[0;0m ",
+    "2026-05-08 11:47:02.257 [Error] (Process) ",
+    "(EngineCore_DP0 pid=9) [Stage-0] ",
 ]
 
 
@@ -54,6 +56,17 @@ def test_prefixes_of_every_kind(outer: str, inner: str, process: str | None) -> 
         ("INFO 02-06 14:11:24 worker.py:266] weights", "weights"),
         ("INFO 01-01 00:00:00 [v1/engine/core.py:842] weights [repeated 30x across cluster]", "weights"),
         ("[rank0]: ValueError: no", "ValueError: no"),
+        ("[vllm]: (Worker pid=9) ERROR 07-28 23:29:37 utils.py:2] ValueError: no", "ValueError: no"),
+        ("│ ERROR 09-27 06:46:46 engine.py:157] ValueError: no", "ValueError: no"),
+        ("^[[36m(RayWorker pid=9)^[[0m ValueError: no", "ValueError: no"),
+        ("ESC[36m(RayWorker pid=9)ESC[0m ValueError: no", "ValueError: no"),
+        ("> - 2024-06-22T20:16:34.700+00:00 ERROR 06-22 20:16:34 engine.py:5] ValueError: no", "ValueError: no"),
+        ("2023-12-27 11:25:36 | ERROR | stderr | ValueError: no", "ValueError: no"),
+        ("2024-12-20 15:18:19 - vllm.engine.metrics - INFO - # GPU blocks: 5", "# GPU blocks: 5"),
+        (
+            "decode-6c8f-vh88z vllm (EngineCore_DP0 pid=2) ERROR 10-27 22:25:12 [core.py:7] ValueError: no",
+            "ValueError: no",
+        ),
         ("[core.py:1] weights\r", "weights"),
         ('  File "x.py", line 3, in load_model', '  File "x.py", line 3, in load_model'),
         ("INFO:     Application startup complete.", "INFO:     Application startup complete."),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
@@ -38,9 +40,10 @@ class Fact:
         """The value ``name`` as a number, None where it is missing."""
         text = self.values.get(name)
         try:
-            return None if text is None else float(text.replace(",", ""))
+            number = None if text is None else float(text.replace(",", ""))
         except ValueError:
             return None
+        return number if number is not None and math.isfinite(number) else None
 
     def whole(self, name: str) -> int | None:
         """The value ``name`` as an integer, None where it is missing."""
@@ -57,7 +60,7 @@ class Fact:
         found = _SIZE.match(self.values.get(name, ""))
         try:
             return round(float(found[1].replace(",", "")) * _UNITS[found[2][0].lower()]) if found else None
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
 
 
@@ -66,9 +69,9 @@ class Facts(Sequence[Fact]):
 
     def __init__(self, facts: Sequence[Fact] = ()) -> None:
         self._facts = tuple(facts)
-        self._by_id: dict[str, list[Fact]] = {}
-        for fact in self._facts:
-            self._by_id.setdefault(fact.id, []).append(fact)
+        self._by_id: dict[str, list[int]] = {}
+        for place, fact in enumerate(self._facts):
+            self._by_id.setdefault(fact.id, []).append(place)
 
     @overload
     def __getitem__(self, index: int) -> Fact: ...
@@ -84,18 +87,22 @@ class Facts(Sequence[Fact]):
 
     def all(self, *ids: str) -> tuple[Fact, ...]:
         """The facts with one of ``ids``, in the order of the log."""
-        if len(ids) == 1:
-            return tuple(self._by_id.get(ids[0], ()))
-        return tuple(fact for fact in self._facts if fact.id in ids)
+        places = [place for id_ in dict.fromkeys(ids) for place in self._by_id.get(id_, ())]
+        return tuple(self._facts[place] for place in (places if len(ids) == 1 else sorted(places)))
 
     def first(self, *ids: str) -> Fact | None:
         """The first fact with one of ``ids``."""
-        return next(iter(self.all(*ids)), None)
+        places = [found[0] for id_ in ids if (found := self._by_id.get(id_))]
+        return self._facts[min(places)] if places else None
 
     def last(self, *ids: str) -> Fact | None:
         """The last fact with one of ``ids``."""
-        found = self.all(*ids)
-        return found[-1] if found else None
+        places = [found[-1] for id_ in ids if (found := self._by_id.get(id_))]
+        return self._facts[max(places)] if places else None
+
+    def before(self, line: int) -> int:
+        """How many facts stand in lines before ``line``."""
+        return bisect_left(self._facts, line, key=lambda fact: fact.line)
 
     def number(self, name: str, *ids: str) -> float | None:
         """The value ``name`` of the first of the facts with ``ids`` that has it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
+from typing import Any
 
 _INT = r"-?\d{1,15}(?:,\d{3}){0,5}"
 _NUM = r"-?\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,15})?"
@@ -28,6 +29,12 @@ _TOKEN = re.compile(
     r"\{(?P<name>\w+):(?P<kind>\w+)\}|<(?P<choice>[^<>]*)>(?P<maybe>\??)|(?P<blank>\s+)|(?P<text>[^{<\s]+|.)"
 )
 _LEAST_ANCHOR = 3
+_SHORT = 4000
+"""Characters of a line that is searched as a whole, and what can stand before an anchor."""
+_ANCHORS = 5
+"""Places of an anchor in a longer line that are looked at."""
+WEAK = frozenset({"exception", "bare", "err_library", "err_permission"})
+"""Errors that a healthy start may print too and go on: believed where nothing more specific is there."""
 _IN_GIB = re.compile(r"\{(\w+):num\}(?:/\{(\w+):num\})?\)?(?:\s?(?:GiB|GB|<GB\|GiB>|G<i\|I>b)|< GiB>)")
 
 
@@ -43,6 +50,23 @@ class Pattern:
         """The compiled wording."""
         return _compiled(self.template)
 
+    def window(self, text: str, start: int, end: int) -> tuple[int, int]:
+        """The part of a long ``text`` in which the wording can stand: around the first places of its anchor.
+
+        Whoever repeats the beginning of a message a thousand times in one line must not make it slow.
+        """
+        if end - start <= _SHORT:
+            return start, end
+        at = text.find(self.anchor, start, end) if self.anchor else -1
+        if at < 0:
+            return start, start + _SHORT
+        start = max(start, at - _SHORT)
+        for _ in range(_ANCHORS):
+            at = text.find(self.anchor, at + 1, end)
+            if at < 0:
+                return start, end
+        return start, at
+
 
 @dataclass(frozen=True)
 class Message:
@@ -57,6 +81,8 @@ class Message:
     """Another message that holds all that this one does: where that is found, this is not."""
     told: bool = False
     """How people write it, not how vLLM prints it."""
+    whole: bool = False
+    """Whether the line holds nothing else."""
 
     @cached_property
     def in_gib(self) -> frozenset[str]:
@@ -67,8 +93,8 @@ class Message:
     def find(self, text: str, start: int = 0, end: int | None = None) -> dict[str, str] | None:
         """The values of the message in ``text``, None where it is not there."""
         for pattern in self.patterns:
-            found = pattern.regex().search(text, start, len(text) if end is None else end)
-            if found:
+            found = pattern.regex().search(text, *pattern.window(text, start, len(text) if end is None else end))
+            if found and (not self.whole or found[0] == text.strip()):
                 return {name: value.rstrip(".:") for name, value in found.groupdict().items() if value is not None}
         return None
 
@@ -115,13 +141,14 @@ def catalogue() -> Catalogue:
     return Catalogue(messages, {message.id: message for message in messages})
 
 
-def _message(section: str, name: str, entry: Mapping[str, str | list[str]]) -> Message:
+def _message(section: str, name: str, entry: Mapping[str, Any]) -> Message:
     texts = _listed(entry["text"])
     anchors = _listed(entry.get("anchor", []))
     told = section == "told"
     patterns = [Pattern(text, anchor) for text in texts for anchor in ([""] if told else _anchors(text, anchors))]
     stage = str(entry.get("stage", section))
-    return Message(name, stage, str(entry.get("role", "")), tuple(patterns), str(entry.get("unless", "")), told)
+    role, unless = str(entry.get("role", "")), str(entry.get("unless", ""))
+    return Message(name, stage, role, tuple(patterns), unless, told, bool(entry.get("whole")))
 
 
 def _anchors(text: str, given: list[str]) -> list[str]:

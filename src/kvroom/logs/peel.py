@@ -6,7 +6,9 @@ import json
 import re
 from dataclasses import dataclass
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))")
+_ANSI = re.compile(
+    r"(?:\x1b|\^\[(?=\[)|\bESC(?=\[\d))(?:\[[0-9;?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))"
+)
 _DAY = r"\d{4}-\d\d-\d\d"
 _OUTER = tuple(
     re.compile(pattern)
@@ -14,11 +16,20 @@ _OUTER = tuple(
         r"\s{0,40}>{1,5}\s?(?=\S)",  # quoted in an answer
         rf"\[{_DAY}T[\d:.]{{5,20}}Z\]\s?",  # continuous integration
         rf"{_DAY}[T ]\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?:Z|[+-]\d\d:?\d\d)?\s{{1,4}}(?:std(?:out|err)\s[FP]\s)?"
-        r"(?!- )",  # docker and kubectl --timestamps, CRI
+        r"(?!- |\| [A-Z]{4,8} \|)",  # docker and kubectl --timestamps, CRI
         rf"(?:INFO|ERROR|WARNING|DEFAULT|DEBUG|NOTICE)\s{{1,4}}{_DAY}T[\d:.]{{5,20}}Z\s{{1,4}}(?:\[resource\.[^\]]{{0,200}}\]\s{{1,4}})?",
         r"[A-Z][a-z]{2}\s{1,2}\d{1,2}\s\d\d:\d\d:\d\d\s\S{1,200}\s[^\s\[:]{1,100}(?:\[\d{1,9}\])?:\s?",  # journald
         r"\[(?:pod|container)/[^\]]{1,300}\]\s{1,4}",  # kubectl --prefix
         r"vLLM STD(?:OUT|ERR):\s",
+        r"\[(?:Error|Info|Warning|Debug)\]\s(?:\([A-Z][a-z]{1,20}\)\s)?",  # a launcher's own record
+        r"\[Stage-\d{1,3}\]\s",  # of several engines in one server
+        rf"[-*]\s(?={_DAY}T)",  # an item of a list in a ticket
+        rf"{_DAY}\s\d\d:\d\d:\d\d\s\|\s[A-Z]{{4,8}}\s\|\s(?:std(?:out|err)|[\w.:]{{1,80}})\s\|\s",
+        rf"{_DAY}\s\d\d:\d\d:\d\d(?:,\d{{3}})?\s-\s[\w.]{{1,120}}\s-\s(?:INFO|WARNING|ERROR|DEBUG)\s-\s",
+        r"[a-z0-9][\w.-]{3,120}\s[a-z0-9][\w.-]{0,60}\s"
+        r"(?=\((?:APIServer|EngineCore|Worker|VllmWorker|RayWorker)\w{0,40} (?:rank=\d{1,6} )?pid=)",  # stern
+        r"\[[A-Za-z][\w.-]{0,60}\]:\s(?=[(A-Z\[])",  # the container's name, as hosts of containers put it
+        r"[│┃]\s{0,4}(?=\S)",  # copied from the frame of a terminal program
         r"\s{0,8}\|\s{1,8}(?=\[)|--$",  # what a copied CI page leaves
         r"(?!INFO\b|ERROR\b|WARNING\b|DEBUG\b)[A-Za-z0-9][\w.-]{0,80}\s{1,40}\|\s?",  # docker compose
         r"\[rank(?P<rank>\d{1,6})\]:\s?",

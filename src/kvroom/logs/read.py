@@ -21,9 +21,14 @@ _V1_FILES = frozenset({"core.py", "gpu_worker.py", "gpu_model_runner.py", "kv_ca
 _V0_FILES = frozenset({"llm_engine.py", "worker.py", "model_runner.py", "executor_base.py", "gpu_executor.py"})
 _FATAL = frozenset({"engine_fatal", "engine_dead", "engine_dead_v0", "engine_killed", "worker_died"})
 _LEFT = ("available", "split_v0", "split_v0_part", "split_064")
+_SHARES = ("budget_v0", "summary", "summary_consumed", "err_free", "graph_equivalent", "graph_restore", "free_v1_debug")
 _DEAD = frozenset({"engine_fatal", "engine_dead", "engine_dead_v0"})
 """Only an engine that was up can be found dead."""
-_FATAL_ERRORS = frozenset({"oom", "oom_old", "oom_driver", "host_killed", "segfault", "illegal_access", "oom_os"})
+_FATAL_ERRORS = frozenset(
+    "oom oom_old oom_driver host_killed host_killed_shell segfault illegal_access kernel_fault gpu_fault oom_os".split()
+)
+_WRAPPERS = ("err_engine", "err_worker", "err_ready")
+"""How the ids of messages begin which say that a start failed, and not of what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ def _state(facts: Facts, start: Start, error: Fact | None) -> State:
         return State.DIED
     if fatal is not None:
         return State.DIED if ready or fatal.stage == "serving" else State.FAILED
-    if any(fact.role == "symptom" and fact.id.startswith("err_engine") for fact in facts) and not ready:
+    if any(fact.role == "symptom" and fact.id.startswith(_WRAPPERS) for fact in facts) and not ready:
         return State.FAILED
     if shutdown and ready:
         return State.STOPPED
@@ -148,7 +153,7 @@ def _resolved(facts: Facts) -> dict[str, Any]:
         fact = facts.last(id_)
         if fact is not None:
             found[name] = fact.whole(name)
-    for fact in facts.all("budget_v0", "summary", "summary_consumed", "err_free", "graph_equivalent", "free_v1_debug"):
+    for fact in facts.all(*_SHARES):
         util = fact.number("util")
         if util is not None:
             found["gpu_memory_utilization"] = util

@@ -11,15 +11,20 @@ from typing import NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick
 
-from kvroom.logs.messages import catalogue
+from kvroom.logs.messages import WEAK, catalogue
 from kvroom.logs.serving import Load
 
 KEPT_STARTS = 20
 """Starts of one file that are read in full: the last ones."""
 _HEAD, _TAIL = 6000, 3000
 """Lines of one start that are kept: the first and the last."""
+_HEAD_BYTES, _TAIL_BYTES = 2_000_000, 1_000_000
+"""Bytes that they may have; a real start has a tenth of it."""
+_LESS_OF_EARLIER = 8
+"""The share of it that is left to a start which another one follows."""
 _LONGEST = 64_000
 """Bytes of a line that are looked at around a message."""
+_LINE_END = re.compile(rb"[\r\n]")
 _STATUS = re.compile(rb'HTTP/1\.1" (\d{3})')
 _OPENING = frozenset({"banner", "banner_server", "banner_logo", "args_namespace", "args_non_default"})
 _ENGINE = frozenset({"engine_v1", "engine_v0"})
@@ -41,7 +46,7 @@ class Start:
     first_line: int
     last_line: int = 0
     head: list[Candidate] = field(default_factory=list)
-    tail: deque[Candidate] = field(default_factory=lambda: deque(maxlen=_TAIL))
+    tail: deque[Candidate] = field(default_factory=deque)
     load: Load = field(default_factory=Load)
     statuses: Counter[int] = field(default_factory=Counter)
     opened: bool = False
@@ -49,10 +54,30 @@ class Start:
     closed: bool = False
     ending: str = ""
     """The last line that is not empty."""
+    _head_bytes: int = 0
+    _tail_bytes: int = 0
 
     def add(self, candidate: Candidate) -> None:
         """Keep a line, unless the middle of a long log is reached."""
-        (self.head if len(self.head) < _HEAD else self.tail).append(candidate)
+        if not self.tail and len(self.head) < _HEAD and self._head_bytes < _HEAD_BYTES:
+            self.head.append(candidate)
+            self._head_bytes += len(candidate.raw)
+        else:
+            self.tail.append(candidate)
+            self._tail_bytes += len(candidate.raw)
+            self._shorten(_TAIL_BYTES)
+
+    def end(self, line: int) -> None:
+        """Note the last line of a start that another one follows, and keep less of it."""
+        self.last_line = line
+        while self.head and self._head_bytes > _HEAD_BYTES // _LESS_OF_EARLIER:
+            self._head_bytes -= len(self.head.pop().raw)
+        self._shorten(_TAIL_BYTES // _LESS_OF_EARLIER)
+
+    def _shorten(self, most: int) -> None:
+        """Let go of the first lines of the tail until it has at most ``most`` bytes."""
+        while len(self.tail) > _TAIL or (self._tail_bytes > most and len(self.tail) > 1):
+            self._tail_bytes -= len(self.tail.popleft().raw)
 
     def candidates(self) -> list[Candidate]:
         """The kept lines in order."""
@@ -88,7 +113,7 @@ def _searcher() -> tuple[BytesAhoCorasick, dict[str, frozenset[int]], int, froze
             for name, group in (("opening", _OPENING), ("engine", _ENGINE), ("started", _STARTED)):
                 if message.id in group:
                     ids[name].add(number)
-            if message.role == "error" and message.id != "exception":
+            if message.role == "error" and message.id not in WEAK:
                 ids["started"].add(number)
     known = catalogue().by_id
     stats = anchors.index(known["stats"].patterns[0].anchor)
@@ -119,7 +144,7 @@ def scan(pieces: Iterable[bytes]) -> Scan:
             at = start_of
             current = starts[-1]
             if _begins_anew(current, anchors, piece[start_of:end_of]):
-                current.last_line = line - 1
+                current.end(line - 1)
                 current = Start(line)
                 starts.append(current)
                 count += 1
@@ -140,13 +165,11 @@ def _lines_with_anchors(piece: bytes) -> Iterable[tuple[int, int, tuple[int, ...
         if start >= end_of:
             if found:
                 yield start_of, end_of, tuple(found)
-            start_of = piece.rfind(b"\n", 0, start) + 1
+            start_of = max(end_of, start - _LONGEST, 0)  # never back into what was looked at: costs stay linear
+            start_of = max(start_of, piece.rfind(b"\n", start_of, start) + 1)
             start_of = max(start_of, piece.rfind(b"\r", start_of, start) + 1)
-            start_of = max(start_of, start - _LONGEST)
-            end_of = piece.find(b"\n", end)
-            end_of = min(len(piece) if end_of < 0 else end_of, end + _LONGEST)
-            turn = piece.find(b"\r", end, end_of)
-            end_of = end_of if turn < 0 else turn
+            line_end = _LINE_END.search(piece, end, end + _LONGEST)
+            end_of = line_end.start() if line_end else min(len(piece), end + _LONGEST)
             found = []
         found.append(number)
     if found:

@@ -54,7 +54,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Row:
-    """Lines of one engine in which requests wait and nothing happens, without a break until now."""
+    """Lines of one engine in which requests wait or run and nothing happens, without a break until now."""
 
     first: Moment
     count: int = 1
@@ -83,6 +83,7 @@ class Load:
     evidence: dict[str, Moment] = field(default_factory=dict)
     """The first moment of each kind: ``full_and_waiting``, ``idle_and_waiting``, ``preemptions``."""
     _rows: dict[bytes, Row] = field(default_factory=dict)
+    _frozen: dict[bytes, Row] = field(default_factory=dict)
     _latest: tuple[int, bytes] | None = None
 
     @property
@@ -94,6 +95,11 @@ class Load:
     def stuck(self) -> int:
         """Lines with requests waiting and nothing happening, unbroken to the last line of their engine."""
         return self._longest.count if self._longest else 0
+
+    @property
+    def frozen(self) -> Row | None:
+        """The longest row of lines with requests running and no token computed, unbroken to the last line."""
+        return max(self._frozen.values(), key=lambda row: row.count, default=None)
 
     @property
     def stuck_since(self) -> Moment | None:
@@ -137,9 +143,13 @@ class Load:
         if held_up > 0 and running:
             self._held_up(line, raw, running, use)
         if held_up > 0 and not running and prompt and not read and not made:
-            self._nothing_happens(line, raw, at)
+            self._nothing_happens(self._rows, line, raw, at)
         elif self._rows:
             self._rows.pop(_engine(raw, at), None)
+        if running and prompt and not read and not made:
+            self._nothing_happens(self._frozen, line, raw, at)
+        elif self._frozen:
+            self._frozen.pop(_engine(raw, at), None)
 
     def _held_up(self, line: int, raw: bytes, running: int, use: float | None) -> None:
         """Requests wait while others run: is it for room?"""
@@ -155,14 +165,15 @@ class Load:
                 self.idle_running, self.idle_at_most = running, 0
             self.idle_at_most += running == self.idle_running
 
-    def _nothing_happens(self, line: int, raw: bytes, at: int) -> None:
-        """Requests wait, none runs and no token was computed since the line before."""
+    @staticmethod
+    def _nothing_happens(rows: dict[bytes, Row], line: int, raw: bytes, at: int) -> None:
+        """Requests wait or run, and no token was computed since the line before."""
         engine = _engine(raw, at)
-        row = self._rows.get(engine)
+        row = rows.get(engine)
         if row is not None:
             row.count += 1
         elif (moment := read_moment(line, raw)) is not None:
-            self._rows[engine] = Row(moment)
+            rows[engine] = Row(moment)
 
     def _note(self, kind: str, line: int, raw: bytes) -> None:
         if kind not in self.evidence and (moment := read_moment(line, raw)) is not None:

@@ -19,7 +19,9 @@ RULE = Rule(
     Severity.ERROR,
     "The operating system refused pinned host memory: it is not the GPU that is full.",
     explanation(
-        what="Reads CUDA's `OS call failed or operation not supported on this OS`.",
+        what="""
+            Reads CUDA's `OS call failed or operation not supported on this OS` and vLLM's `UVA is not available`.
+            """,
         why="""
             Fast copies between host and GPU need host memory that is pinned.
             WSL2 gives only a limited amount of it and none in some calls, however much memory is free.
@@ -39,8 +41,19 @@ RULE = Rule(
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding with what pins memory here."""
-    fact = cause(case, "oom_os")
+    fact = cause(case, "oom_os", "err_uva")
     if fact is None:
+        return
+    if fact.id == "err_uva":
+        yield RULE.found(
+            "Pinned host memory is switched off on WSL2, and the V2 model runner needs it.",
+            "vLLM leaves it off on WSL unless it is asked for; GPU memory is not short.",
+            evidence=(shown(fact),),
+            advice=(
+                "VLLM_WSL2_ENABLE_PIN_MEMORY=1 (wants a WSL kernel of 4.19.121 or newer: wsl --update)",
+                "VLLM_USE_V2_MODEL_RUNNER=0 (takes the runner that does without)",
+            ),
+        )
         return
     offload = case.setting("cpu_offload_gb") or case.setting("kv_offloading_size") or case.setting("kv_transfer_config")
     backend = (case.reading.attention_backend or "").upper()

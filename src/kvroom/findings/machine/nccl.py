@@ -55,8 +55,16 @@ _INTERFACE = "Between machines: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME and VLLM_
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding with NCCL's own reason."""
-    fact = cause(case, "err_nccl", "err_init_timeout")
+    fact = cause(case, "err_nccl", "err_init_timeout", "err_nccl_watchdog")
     if fact is None or case.reading.facts.first("err_shm_nccl", "err_shm_space"):
+        return
+    if fact.id == "err_nccl_watchdog":
+        yield RULE.found(
+            "A collective operation of NCCL did not end in time.",
+            "One rank did not take part: it died, it hangs, or it waits for another operation.",
+            evidence=(shown(fact),),
+            advice=("Look for an earlier error of another rank.", _DEBUG, "--disable-custom-all-reduce", _P2P),
+        )
         return
     if fact.id == "err_init_timeout":
         waited = fact.whole("ms")

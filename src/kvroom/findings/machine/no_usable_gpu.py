@@ -40,11 +40,13 @@ RULE = Rule(
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding with what is missing."""
-    fact = cause(case, "err_no_gpu", "err_driver_old", "err_device_type")
+    fact = cause(case, "err_no_gpu", "err_driver_old", "err_device_type", "err_fabric")
     if fact is None:
         return
     if fact.id == "err_driver_old":
         title, why, advice = _driver(fact)
+    elif fact.id == "err_fabric":
+        title, why, advice = _not_ready(fact)
     elif "could not select device driver" in fact.text:
         title = "Docker cannot pass GPUs into containers."
         why = "The NVIDIA Container Toolkit is missing, or Docker was not told of it."
@@ -63,6 +65,20 @@ def find(case: Case) -> Iterator[Finding]:
         if fact.id == "err_device_type":
             advice.append("Check that the installed vLLM and PyTorch are built for this device, not for the CPU.")
     yield RULE.found(title, why, evidence=(shown(fact),), advice=advice)
+
+
+def _not_ready(fact: Fact) -> tuple[str, str, list[str]]:
+    if "mismatch" in fact.text:
+        return (
+            "The driver in the kernel and its library have different versions.",
+            "The driver was updated while the old one was loaded.",
+            ["Restart the machine."],
+        )
+    return (
+        "CUDA is not ready on this machine (error 802).",
+        "GPUs behind NVSwitch need the fabric manager of exactly the driver's version.",
+        ["systemctl status nvidia-fabricmanager: install it in the driver's version and start it."],
+    )
 
 
 def _driver(fact: Fact) -> tuple[str, str, list[str]]:

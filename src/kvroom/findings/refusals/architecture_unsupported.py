@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.refusals.common import cause, short
+from kvroom.logs.messages import WEAK
+from kvroom.redaction import clean
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
+    from kvroom.logs.facts import Fact
 
 RULE = Rule(
     "KVR251",
@@ -39,12 +42,12 @@ RULE = Rule(
         references="`vllm/model_executor/models/registry.py: _ModelRegistry._raise_for_unsupported`",
     ),
 )
-_IDS = ("err_arch_unsupported", "err_arch_inspect", "err_arch_removed", "err_arch_transformers")
+_IDS = ("err_arch_unsupported", "err_arch_inspect", "err_arch_removed", "err_arch_transformers", "err_arch_none")
 
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding with the architecture."""
-    fact = cause(case, *_IDS)
+    fact = cause(case, *_IDS) or _behind(case)
     if fact is None:
         return
     version = f"vLLM {case.release}" if case.release is not None else "This vLLM"
@@ -62,11 +65,28 @@ def find(case: Case) -> Iterator[Finding]:
         advice = [f"pip install vllm=={last}"]
     elif fact.id == "err_arch_inspect":
         title = f"{version} has the architecture {names}, but importing its class failed."
-        why = "The reason stands in the lines above: a missing package, mixed versions of torch, or no GPU driver."
+        error = case.reading.error
+        if error is not None and error.id != fact.id:
+            why = f"What stopped it: {short(clean(error.text))}"
+            advice = ["Install vLLM into a fresh environment, or use its image: versions do not fit together."]
+        else:
+            why = "The reason stands in the lines above: a missing package, mixed versions of torch, or no GPU driver."
+            advice = [
+                "Read the first traceback above this line.",
+                "Install vLLM into a fresh environment, or use its image.",
+            ]
+    elif fact.id == "err_arch_none":
+        gguf = fact.values.get("architecture")
+        title = "The model's config.json names no architecture."
+        why = "vLLM takes its class from the list `architectures`; a part of a model, an adapter or a folder has none."
         advice = [
-            "Read the first traceback above this line.",
-            "Install vLLM into a fresh environment, or use its image.",
+            "Give the folder or repository of the whole model; for an adapter its base model with --enable-lora.",
+            "Compare config.json with that of the original model, and add its `architectures`.",
         ]
+        if gguf:
+            title = f"The installed transformers cannot read GGUF files of the architecture {gguf}."
+            why = "vLLM reads the config of a GGUF file through transformers, which knows a list of architectures."
+            advice = ["Serve the original model or another quantisation of it, not the GGUF file.", newer]
     else:
         title = f"{version} has no model class for {names or 'this architecture'}."
         why = "vLLM looked for a class of its own and for one of transformers that it can use."
@@ -74,3 +94,9 @@ def find(case: Case) -> Iterator[Finding]:
         if case.since("0.8.0") is not False:
             advice.append("--model-impl transformers (if transformers supports the architecture)")
     yield RULE.found(title, why, evidence=(shown(fact),), advice=advice)
+
+
+def _behind(case: Case) -> Fact | None:
+    """The class that could not be imported, where the log shows why: that is then the error."""
+    error, failed = case.reading.error, case.reading.facts.first("err_arch_inspect")
+    return failed if error is not None and failed is not None and error.id in WEAK else None

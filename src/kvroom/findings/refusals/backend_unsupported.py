@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.refusals.common import backend_option, cause, short
+from kvroom.findings.refusals.common import backend_option, cause, chosen_backend, short
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -59,11 +59,14 @@ _CURES = {
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding with the reasons."""
-    fact = cause(case, "err_backend_invalid", "err_backend_none", "err_head_size")
+    fact = cause(case, "err_backend_invalid", "err_backend_none", "err_head_size", "err_backend_kernel")
     if fact is None:
         return
     if fact.id == "err_backend_none":
         yield _none(fact)
+        return
+    if fact.id == "err_backend_kernel":
+        yield _kernel(case, fact)
         return
     backend = fact.values["backend"].rpartition(".")[2]
     if fact.id == "err_head_size":
@@ -78,6 +81,26 @@ def find(case: Case) -> Iterator[Finding]:
         why,
         evidence=(shown(fact),),
         advice=_flexible(fact.text) or _chosen(case, reasons),
+    )
+
+
+def _kernel(case: Case, fact: Fact) -> Finding:
+    """What the kernels of FlashAttention themselves refuse."""
+    if "Sinks" in fact.text:
+        return RULE.found(
+            "The model's attention sinks need FlashAttention 3, which runs on Hopper only.",
+            "On other cards another backend has them: Triton on older ones, FlashInfer on Blackwell.",
+            evidence=(shown(fact),),
+            advice=(chosen_backend(case, "TRITON_ATTN"), "Take the newest vLLM: it chooses a backend that fits."),
+        )
+    return RULE.found(
+        "FlashAttention's kernels do not take this model or card.",
+        f"They say: {short(fact.text)}",
+        evidence=(shown(fact),),
+        advice=(
+            "Remove the package flash-attn if it was installed by hand: pip uninstall flash-attn",
+            chosen_backend(case, "TRITON_ATTN"),
+        ),
     )
 
 

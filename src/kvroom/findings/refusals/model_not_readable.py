@@ -9,7 +9,7 @@ from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
 from kvroom.findings.refusals.common import cause
 from kvroom.findings.refusals.hub_errors import gated, missing, offline, repository_name
-from kvroom.findings.refusals.weight_files import incomplete, no_weights, strange
+from kvroom.findings.refusals.weight_files import broken, incomplete, no_weights, strange
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -48,6 +48,8 @@ _IDS = (
     "err_no_weights",
     "err_weights_missing",
     "err_weights_name",
+    "err_weights_key",
+    "err_weights_broken",
 )
 
 
@@ -64,6 +66,8 @@ def find(case: Case) -> Iterator[Finding]:
         "err_no_weights": no_weights,
         "err_weights_missing": incomplete,
         "err_weights_name": strange,
+        "err_weights_key": strange,
+        "err_weights_broken": broken,
     }
     title, why, advice = kind[fact.id](case, fact)
     yield RULE.found(title, why, evidence=(shown(fact),), advice=advice)

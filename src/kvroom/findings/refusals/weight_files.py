@@ -55,3 +55,15 @@ def strange(case: Case, fact: Fact) -> Parts:
             "If it was quantised or merged by hand: compare its tensor names with those of the original model.",
         ),
     )
+
+
+def broken(case: Case, fact: Fact) -> Parts:  # noqa: ARG001
+    """A weight file that is no such file."""
+    return (
+        "A weight file is damaged: it cannot be read as what its name says.",
+        f"The reader says: {short(fact.text)}",
+        (
+            "Download again: the file was cut short, or is a Git LFS pointer of a few hundred bytes (git lfs pull).",
+            "Compare the sizes of the files with those on the hub.",
+        ),
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
+from kvroom.logs.messages import WEAK
 from kvroom.logs.reading import State
 from kvroom.redaction import clean
 
@@ -43,19 +45,20 @@ RULE = Rule(
         references="`vllm/v1/engine/core.py`, `vllm/v1/engine/exceptions.py`, `vllm/v1/executor/multiproc_executor.py`",
     ),
 )
-_SIGNS = ("worker_died", "engine_killed", "engine_fatal", "engine_dead", "engine_dead_v0")
+_SIGNS = ("worker_died", "engine_killed", "engine_stalled", "engine_fatal", "engine_dead", "engine_dead_v0")
 _SIGNALS = {
     -9: ("SIGKILL", "Host memory ran out, or somebody killed it: see dmesg and the container's memory limit."),
     -11: ("a segmentation fault", "Native code crashed: another attention backend or driver may avoid it."),
     -7: ("a bus error", "Shared memory was full: --shm-size 16g, or --ipc host, for the container."),
 }
 _LONGEST = 200
+_HUNG = re.compile(r"RPC call to (\w{1,60}) timed out")
 
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding with the exit code or the exception, where the log has either."""
     reading = case.reading
-    if reading.state is not State.DIED or (reading.error is not None and reading.error.id != "exception"):
+    if reading.state is not State.DIED or (reading.error is not None and reading.error.id not in WEAK):
         return
     signs = _signs(case)
     if not signs:
@@ -72,6 +75,22 @@ def find(case: Case) -> Iterator[Finding]:
         return
     if reading.error is not None:
         text = clean(reading.error.text)[:_LONGEST]
+        hung = _HUNG.search(text)
+        if hung is not None:
+            yield RULE.found(
+                f"A worker did not answer in time ({hung[1]}), so the engine gave up.",
+                "The worker hangs or is very slow: a kernel or a collective operation that does not come back, a rank"
+                " that died, a kernel compiled in the middle of serving, or a host that swaps. Memory is seldom short.",
+                evidence=(shown(reading.error), shown(signs[0])),
+                advice=(
+                    "Look for an earlier error of a worker, and at nvidia-smi and dmesg (Xid) while it hangs.",
+                    "--enforce-eager (to see whether CUDA graphs or compilation are involved)",
+                    "--disable-custom-all-reduce"
+                    if (reading.gpus or 0) > 1
+                    else "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=900 (if it is only slow)",
+                ),
+            )
+            return
         yield RULE.found(
             f"The engine died while serving: {text}",
             "This is the first error of the log that is no consequence of another one.",

@@ -79,7 +79,16 @@ _ADVICE = {
     "kv_sizing": "Lower --max-model-len.",
 }
 _BEGINNINGS = ("banner", "banner_server", "banner_logo", "args_non_default", "args_namespace", "engine_v1", "engine_v0")
-_SYMPTOMS = ("err_engine_init", "err_engine_start", "err_engine_hit", "err_engine_process", "err_worker_start")
+_SYMPTOMS = (
+    "err_engine_init",
+    "err_engine_start",
+    "err_engine_hit",
+    "err_engine_process",
+    "err_worker_start",
+    "err_worker_init",
+    "err_ready_timeout",
+    "worker_died",
+)
 _SILENT = frozenset({"distributed_init", "weight_load", "compile", "profile", "graph_capture"})
 """Stages that take long, and in which the kernel or a peer ends a process that then prints nothing."""
 _OTHERS = (
@@ -108,6 +117,22 @@ def find(case: Case) -> Iterator[Finding]:
         what, usual = "the repacking of weights after the last shard", "GPU or host memory for two copies of a layer"
     elif unified(case) and reading.stage in {"weight_load", "compile", "profile", "kv_alloc", "graph_capture"}:
         usual = "memory of the host, which the GPU shares here"
+    elif failed and reading.facts.first("ray_guesses"):
+        usual = "host memory: Ray only sees that the process of a worker is gone"
+    ended = reading.facts.first("sigterm")
+    if ended is not None and not failed:
+        yield RULE.found(
+            f"The start was ended from outside during {what}, before it was done.",
+            "SIGTERM came: from a startup or liveness probe of Kubernetes that gave up, a time limit, or somebody. vLLM"
+            " itself reports no error.",
+            evidence=(shown(ended),),
+            advice=(
+                "Give the start more time: a startupProbe with a larger failureThreshold (load times go by minutes).",
+                "kubectl describe pod shows who ended it and why; VLLM_TRACE_FUNCTION and slow disks make it long.",
+            ),
+            severity=Severity.ERROR,
+        )
+        return
     begins = reading.facts.first(*_BEGINNINGS) is not None
     severity = Severity.ERROR if failed else Severity.WARNING if begins and reading.stage in _SILENT else Severity.NOTE
     cut = f"The log ends during {what}: the process was killed there, or the log is cut."
