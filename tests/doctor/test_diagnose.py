@@ -203,3 +203,12 @@ def test_healthy_starts_of_a_real_engine(name: str) -> None:
 
     assert seen.verdict.status is Status.FITS
     assert not any(finding.severity == "error" for finding in seen.findings)
+
+
+def test_a_flag_of_an_unknown_release_is_no_cause() -> None:
+    log = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+    command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --swap-space 4"
+    seen = diagnosed(log, command=command)
+
+    assert not any("--swap-space" in offer.why for offer in seen.offers)
+    assert seen.known.priced is not None

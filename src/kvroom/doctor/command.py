@@ -83,7 +83,9 @@ def candidates(words: Sequence[str], ticket: Ticket, release: Release | None) ->
         args = parse_serve_args(words, {}, release=release or NEWEST)
     except KvroomError:
         args = None
-    unknown = set(args.unknown) if args is not None and not ticket.command else set()
+    # where nobody says the release, a flag that the newest lacks shows only that it is another
+    foreign = release is None or not ticket.command
+    unknown = set(args.unknown) if args is not None and foreign else set()
     kept = [word for word in words if word not in unknown]
     model = args.model if args is not None else ""
     names = [*(_spoken(ticket.model) if ticket.model else ()), model, *_shorter(model)]

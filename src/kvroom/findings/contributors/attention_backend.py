@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvroom.findings.case import shown
 from kvroom.findings.contributors.common import argument, overflow, shortage
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.units import MIB, show_bytes
+from kvroom.units import MIB, cdiv, show_bytes
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -23,6 +23,7 @@ RULE = Rule(
         what="""
             Reports attention on FlashInfer where it was asked for, or where an 8-bit KV cache excludes
             FlashAttention, and the launch ran short of memory.
+            An error where the workspace itself is too small for a batch.
             """,
         why="""
             FlashInfer plans its batches in a workspace of some hundred MiB for each kind of attention layer.
@@ -47,6 +48,10 @@ _PLAIN = frozenset({"auto", "bfloat16", "float16", "half", "float32"})
 
 def find(case: Case) -> Iterator[Finding]:
     """The finding where FlashInfer was asked for or implied and memory ran short, or it just started with it."""
+    small = case.reading.facts.first("err_workspace")
+    if small is not None and not case.reading.came_up:
+        yield _too_small(small)
+        return
     fact = _line(case)
     choice = case.prediction.backend if case.prediction is not None else None
     backend = case.reading.attention_backend or (choice.name if choice is not None else _asked(case))
@@ -70,6 +75,22 @@ def find(case: Case) -> Iterator[Finding]:
         evidence=[shown(found) for found in (fact, error) if found is not None],
         advice=_advice(case) if decides else (),
         severity=Severity.WARNING if decides else Severity.NOTE,
+    )
+
+
+def _too_small(fact: Fact) -> Finding:
+    """The finding for a workspace that a batch does not fit in, although the card may have room."""
+    needed, available = fact.whole("needed") or 0, fact.whole("available") or 0
+    size = cdiv(needed * 5 // 4, 64 * MIB) * 64 * MIB
+    return RULE.found(
+        f"FlashInfer's workspace is too small: a buffer needs {show_bytes(needed)}, {show_bytes(available)} are left.",
+        "The workspace has a fixed size; what a batch needs of it grows with --max-num-seqs and the number of heads.",
+        evidence=(shown(fact),),
+        advice=(
+            f"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE={size}",
+            "Lower --max-num-seqs, or take another attention backend.",
+        ),
+        severity=Severity.ERROR,
     )
 
 

@@ -19,6 +19,11 @@ ROUNDING = GIB // 100
 """What vLLM's two decimals hide of a size."""
 
 
+def served(case: Case) -> bool:
+    """Whether the engine had been up."""
+    return case.reading.facts.first("engine_dead", "engine_dead_v0", "engine_fatal", "serving") is not None
+
+
 def unified(case: Case) -> bool:
     """Whether the GPU shares its memory with the CPU."""
     if case.prediction is not None and case.prediction.setup.machine.device.unified:

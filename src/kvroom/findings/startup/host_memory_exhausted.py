@@ -61,7 +61,7 @@ def find(case: Case) -> Iterator[Finding]:
     facts = reading.facts
     compilers = next((fact for fact in facts.all("jit_compilers") if (fact.whole("processes") or 0) >= _MANY), None)
     driver = next((fact for fact in facts.all("oom_driver") if "NV_ERR_NO_MEMORY" in fact.text), None)
-    killed, full = facts.first("host_killed"), facts.first("host_full")
+    killed, full = facts.first("host_killed", "host_killed_shell"), facts.first("host_full")
     words = next((fact for fact in facts if fact.id in _PROSE and _HOST_WORDS.search(fact.text)), None)
     sign = killed or driver or full or words or (compilers if not reading.came_up else None)
     if sign is None or (sign is full and reading.error is not full):
@@ -81,7 +81,7 @@ def _title(sign: Fact, driver: Fact | None, compilers: Fact | None, stage: str) 
     where = _WHERE.get(stage, "")
     if compilers is not None:
         count, size = compilers.whole("processes") or 0, show_bytes(compilers.gib("rss") or 0)
-        end = " and the process was killed" if sign.id == "host_killed" else ""
+        end = " and the process was killed" if sign.id.startswith("host_killed") else ""
         return f"{count} compilers at once took {size} of host memory{end}."
     if sign is driver:
         return f"The driver got no memory from the host{where}."

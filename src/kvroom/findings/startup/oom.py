@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvroom.findings.startup.common import utilization_of
 from kvroom.findings.values import sentence
 from kvroom.logs.reading import State
 from kvroom.logs.stages import stage_of_error
-from kvroom.units import GIB, show_bytes
+from kvroom.units import GIB, MIB, show_bytes
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -19,6 +20,8 @@ _MEMORY_WORDS = re.compile(r"\bOOMs?\b|out of memory|OutOfMemory", re.IGNORECASE
 _OOM = ("oom", "oom_old", "oom_driver")
 _TOLD = frozenset({"told_oom", "told_eager", "told_fails", "told_capture"})
 """How people put it who do not show the error."""
+_PIECES = 128 * MIB
+"""Unused memory in pieces below this is what every start has."""
 _PARTS = {
     "oom_this": "used",
     "oom_allocated": "allocated",
@@ -55,7 +58,7 @@ class Oom:
     @property
     def fragmented(self) -> bool:
         """Whether PyTorch held enough unused memory, only not in one piece."""
-        return bool(self.wanted and self.fragments and self.fragments >= self.wanted)
+        return bool(self.wanted and self.fragments and self.fragments >= max(self.wanted, _PIECES))
 
 
 def ooms(case: Case, *stages: str) -> tuple[Oom, ...]:
@@ -74,6 +77,13 @@ def ooms(case: Case, *stages: str) -> tuple[Oom, ...]:
     if not found and error is not None and error.id in _TOLD:
         found[reading.stage] = Oom(error, reading.stage)
     return tuple(oom for oom in found.values() if not stages or oom.stage in stages)
+
+
+def weights_fill_it(case: Case, oom: Oom) -> bool:
+    """Whether PyTorch alone held more than the budget: the KV cache stays within it, weights do not."""
+    if oom.allocated is None or not oom.total or oom.private or (oom.wanted or 0) >= GIB:
+        return False
+    return oom.allocated > oom.total * max(utilization_of(case) or 0.95, 0.9)
 
 
 def _taken_apart(fact: Fact, stage: str, case: Case) -> Oom:

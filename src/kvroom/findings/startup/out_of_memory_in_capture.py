@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import first, less_share, lower_share, pinned_bytes, share_flag, utilization_of
-from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, profiles_graphs
+from kvroom.findings.startup.common import (
+    first,
+    less_share,
+    lower_share,
+    pinned_bytes,
+    served,
+    share_flag,
+    utilization_of,
+)
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, profiles_graphs, weights_fill_it
 from kvroom.units import GIB, MIB, show_bytes
 
 if TYPE_CHECKING:
@@ -81,7 +89,7 @@ def find(case: Case) -> Iterator[Finding]:
         )
         return
     for oom in ooms(case, "unknown"):
-        if _full_to_the_brim(oom) and case.reading.facts.first("engine_dead", "engine_dead_v0", "serving") is None:
+        if _full_to_the_brim(oom) and not served(case) and not weights_fill_it(case, oom):
             yield RULE.found(
                 f"Out of memory over {show_bytes(oom.wanted or 0)}: the card was full, as it is in graph capture.",
                 f"{anatomy(oom)} No line says where it happened; what follows the KV cache fails like this.",

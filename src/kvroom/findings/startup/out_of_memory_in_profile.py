@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import first, lighter_batch, more_ranks
-from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, profiles_graphs
-from kvroom.units import GIB, show_bytes
+from kvroom.findings.startup.common import first, lighter_batch, more_ranks, served
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, profiles_graphs, weights_fill_it
+from kvroom.units import GIB, MIB, show_bytes
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
@@ -49,6 +49,10 @@ RULE = Rule(
 )
 
 
+_SMALL = 64 * MIB
+"""A piece of a CUDA graph at most."""
+
+
 def find(case: Case) -> Iterator[Finding]:
     """The finding for an out-of-memory error before the cache is sized, certain or by its size alone."""
     if profiles_graphs(case) or case.reading.facts.first("err_sampler"):
@@ -63,18 +67,22 @@ def find(case: Case) -> Iterator[Finding]:
         )
         return
     for oom in ooms(case, "unknown"):
-        if oom.wanted is not None and oom.wanted >= GIB and not oom.private and not _served(case):
-            yield RULE.found(
-                f"Out of memory with no line that says where; {show_bytes(oom.wanted)} in one piece is an activation.",
-                f"{anatomy(oom)} Buffers of that size belong to a batch of prompts or images, as in the profile run.",
-                evidence=(shown(oom.fact),),
-                advice=_advice(case, oom),
-                severity=Severity.WARNING,
-            )
-
-
-def _served(case: Case) -> bool:
-    return case.reading.facts.first("engine_dead", "engine_dead_v0", "engine_fatal", "serving") is not None
+        if oom.wanted is None or oom.wanted <= _SMALL or oom.private or served(case) or weights_fill_it(case, oom):
+            continue
+        large = oom.wanted >= GIB
+        guess = (
+            "Buffers of that size belong to a batch of prompts or images, as in the profile run."
+            if large
+            else "The steps that take pieces of that size compute a batch: the profile run, or the warm-up after it."
+        )
+        piece = f"{show_bytes(oom.wanted)} in one piece is an activation" if large else _numbers(oom)
+        yield RULE.found(
+            f"Out of memory with no line that says where; {piece}.",
+            f"{anatomy(oom)} {guess}",
+            evidence=(shown(oom.fact),),
+            advice=_advice(case, oom),
+            severity=Severity.WARNING,
+        )
 
 
 def _numbers(oom: Oom) -> str:

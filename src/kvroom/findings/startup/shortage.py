@@ -147,7 +147,9 @@ def _inferred(case: Case) -> Shortage | None:
         return None
     if reading.state not in {State.FAILED, State.UNFINISHED} or _passed(case):
         return None
-    length = case.whole("max_model_len")
+    if (reading.pool.max_concurrency or 0) >= 1:
+        return None
+    length = reading.pool.max_model_len or case.whole("max_model_len")
     block, pool = block_of(case), reading.pool
     lines = reading.facts.all("available", "reserved", "blocks_v0", "blocks_v1")[-1:]
     available = reading.size("available")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kvroom.findings.case import shown
 from kvroom.findings.finding import Finding, Rule, Severity, explanation
-from kvroom.findings.startup.common import first, more_ranks
-from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms
+from kvroom.findings.startup.common import first, more_ranks, served
+from kvroom.findings.startup.oom import Oom, anatomy, defragment, ooms, weights_fill_it
 from kvroom.units import GIB, cdiv, show_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def find(case: Case) -> Iterator[Finding]:
     facts = case.reading.facts
     sentence = facts.first("err_load_oom")
     found = ooms(case, "weight_load")
-    oom = found[0] if found else None
+    guessed = None
+    if not found and sentence is None:
+        guessed = next((oom for oom in ooms(case, "unknown") if weights_fill_it(case, oom) and not served(case)), None)
+    oom = found[0] if found else guessed
     if oom is None and (sentence is None or case.reading.came_up):
         return
     shards = facts.last("shards")
@@ -64,12 +67,15 @@ def find(case: Case) -> Iterator[Finding]:
     where = "while they were repacked" if repacking else "while they were loaded"
     if done is not None and count and not repacking:
         where += f" ({done} of {count} shards done)"
+    if guessed is not None:
+        where = "and PyTorch held more than the budget, as only weights do"
     evidence = [shown(fact) for fact in (shards, oom.fact if oom else None, sentence) if fact]
     yield RULE.found(
         f"The weights do not fit: {_numbers(oom, case)} {where}.",
         " ".join((anatomy(oom) if oom else "", _why(case))).strip(),
         evidence=evidence,
         advice=_advice(case, oom),
+        severity=Severity.WARNING if guessed is not None else None,
     )
 
 
