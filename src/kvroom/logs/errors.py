@@ -33,7 +33,7 @@ _MOST = 200
 """Errors that are judged at either end of a log with very many."""
 _REQUEST = frozenset(
     """too_long_total too_long_input too_long_output too_long_prompt too_long_input_length too_few_tokens
-    unknown_model encoder_item never_fits_v0""".split()
+    unknown_model encoder_item never_fits_v0 refused_tools refused_items refused_template""".split()
 )
 """Errors of one request, which a server survives; older releases log them with a traceback."""
 

@@ -25,7 +25,7 @@ RULE = Rule(
         what="""
             Reads the errors of the command line (unknown options, values that are not allowed) and of the
             configuration: a utilisation above 1, too much swap space, pipeline parallelism on a model without
-            it, sleep mode with expandable segments, a `VLLM_PORT` that is an address.
+            it, sleep mode with expandable segments, a `VLLM_PORT` that is an address, an adapter above the LoRA rank.
             The flags of 28 releases say whether an option was removed, came later, or is misspelt.
             """,
         why="""
@@ -39,8 +39,18 @@ RULE = Rule(
         references="`vllm/engine/arg_utils.py: EngineArgs.add_cli_args`, `vllm/config`",
     ),
 )
-_IDS = ("err_arguments", "err_util_range", "err_swap", "err_pipeline", "err_expandable", "err_port_uri")
+_IDS = (
+    "err_arguments",
+    "err_util_range",
+    "err_swap",
+    "err_pipeline",
+    "err_expandable",
+    "err_port_uri",
+    "err_lora_rank",
+)
 _TAIL = re.compile(r" \[type=.*$", re.DOTALL)
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM takes."""
 _NEAR = 8
 """Lines after the head of a validation error in which its text stands."""
 Parts = tuple[str, str, list[str]]
@@ -58,6 +68,7 @@ def find(case: Case) -> Iterator[Finding]:
         "err_pipeline": _pipeline,
         "err_expandable": _expandable,
         "err_port_uri": _port,
+        "err_lora_rank": _rank,
     }
     parts = kind[fact.id](case, fact) if fact.id in kind else explained(fact.values["problem"], case.release)
     title, why, advice = parts
@@ -128,6 +139,16 @@ def _expandable(case: Case, fact: Fact) -> Parts:  # noqa: ARG001
         "Sleep mode does not go with expandable segments of PyTorch's allocator.",
         "Sleep mode keeps weights and KV cache in a memory pool of its own, which needs fixed segments.",
         ["Take expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF.", "Drop --enable-sleep-mode."],
+    )
+
+
+def _rank(case: Case, fact: Fact) -> Parts:  # noqa: ARG001
+    rank, most = fact.whole("rank") or 0, fact.whole("most") or 0
+    allowed = next((size for size in _RANKS if size >= rank), rank)
+    return (
+        f"An adapter has LoRA rank {rank}, and the server allows {most}.",
+        "vLLM sizes the buffers of adapters when it starts; larger ones take GPU memory from the KV cache.",
+        [f"--max-lora-rank {allowed}"],
     )
 
 

@@ -37,6 +37,21 @@ RULE = Rule(
         references="`vllm/entrypoints/serve/exception_handling`, uvicorn's access log",
     ),
 )
+_REASONS = {
+    "refused_tools": (
+        "Tools were asked for, and the server was started without a parser for them.",
+        "Start with --enable-auto-tool-choice and the --tool-call-parser of the model.",
+    ),
+    "refused_items": (
+        "A request has more images, videos or audio than one request may have.",
+        "Raise --limit-mm-per-prompt (it takes memory for the profile run), or send fewer.",
+    ),
+    "refused_template": (
+        "The model brings no chat template.",
+        "Give one with --chat-template, or use /v1/completions.",
+    ),
+}
+"""What the server logs of requests that it refuses, in words, and what to do."""
 _MEANING = {
     400: "refused as they are: too long, or a parameter that is not allowed",
     401: "without a valid key",
@@ -57,6 +72,15 @@ def find(case: Case) -> Iterator[Finding]:
     meaning = "; ".join(f"{status}: {_MEANING[status]}" for status in counts if status in _MEANING)
     failed = counts.get(500, 0)
     trace = case.reading.facts.first("exception") if failed else None
+    reasons = [fact for id_ in _REASONS if (fact := case.reading.facts.first(id_)) is not None]
+    if reasons and not trace:
+        yield RULE.found(
+            f"{total:,} request{'s were' if total > 1 else ' was'} answered with an error: {parts}.",
+            " ".join(_REASONS[fact.id][0] for fact in reasons),
+            evidence=[shown(fact) for fact in reasons],
+            advice=[_REASONS[fact.id][1] for fact in reasons],
+        )
+        return
     yield RULE.found(
         f"{total:,} request{'s were' if total > 1 else ' was'} answered with an error: {parts}.",
         f"{meaning}." if meaning else "",
