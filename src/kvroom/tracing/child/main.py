@@ -1,0 +1,83 @@
+"""The child's whole run: a request on standard input, steps and the answer as JSON lines on a file descriptor."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from typing import Any
+
+
+def main(answer_fd: int) -> None:
+    """Answer the request that standard input holds; every line written is one JSON object."""
+    request = json.load(sys.stdin)
+    begun = time.monotonic()
+    now = ["start"]
+
+    def say(**what: Any) -> None:
+        os.write(answer_fd, (json.dumps(what, default=str) + "\n").encode())
+
+    def step(name: str) -> None:
+        now[0] = name
+        say(step=name, at=round(time.monotonic() - begun, 2))
+
+    try:
+        answer = _answer(request, step)
+    except BaseException as error:  # noqa: BLE001 - whatever stops vLLM's code is the answer
+        say(
+            failed={
+                "step": now[0],
+                "kind": type(error).__name__,
+                "message": str(error)[:4000],
+                "where": traceback.format_exc(limit=-6)[-4000:],
+            }
+        )
+        return
+    answer["seconds"] = round(time.monotonic() - begun, 2)
+    answer["peak_rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    say(answer=answer)
+
+
+def _answer(request: dict[str, Any], step: Any) -> dict[str, Any]:
+    from . import pretend
+
+    step("start vLLM")
+    pretend.environment(request.get("env", {}))
+    pretend.gpu_build()
+    from . import kernels, platform, standins
+    from .memory import Card
+
+    description = pretend.Description(request["card"])
+    pretend.guard()
+    card = Card(description.total, request["card"].get("used", 0))
+    pretend.cuda(description, card)
+    kernels.triton(description)
+    standins.torchvision()
+    standins.compiled_modules()
+    standins.flash_attention(description)
+    standins.operators(description)
+    platform.install(description)
+    platform.registry_in_this_process()
+    import vllm
+
+    from . import plan, worker
+
+    worker.no_weights_are_made_up()
+    step("resolve the configuration")
+    config = worker.configuration(request["argv"])
+    answer: dict[str, Any] = {"vllm_version": vllm.__version__, "settings": plan.settings_of(config)}
+    if request.get("until") == "configuration":
+        return answer
+    answer |= worker.traced(config, card, request.get("rank", 0), step)
+    specs = answer.pop("specs")
+    answer |= plan.planned(config, specs, request.get("available") or answer_available(answer))
+    answer["missing_operators"] = sorted(standins.missing)
+    return answer
+
+
+def answer_available(answer: dict[str, Any]) -> list[int]:
+    """Bytes left for the KV cache by what was traced alone."""
+    return [answer["requested"] - answer["weights"] - answer["activation"] - answer["kept_after_profile"]]

@@ -1,0 +1,154 @@
+"""CUDA tensors that have a shape and no data, real CPU tensors beside them, and the bytes that are alive.
+
+A tensor on the pretended card is torch's FakeTensor. What an operator returns to the CPU becomes real
+zeros, since vLLM turns such tensors into NumPy arrays. Live bytes are counted as the caching allocator
+counts them: storages, not views, each rounded up to 512 bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+ROUND = 512
+_LARGEST_REAL = 64 << 20
+"""Bytes of a CPU tensor that is made real; weights offloaded to the host stay without data."""
+_SHOWN = 12
+_COPIES = {torch.ops.aten._to_copy, torch.ops.aten.to}
+_INSIDE = {torch.ops.aten.sort: 10.0, torch.ops.aten.topk: 0.0}
+"""Bytes an element that an operator takes while it runs, beside what it returns.
+
+``sort``: keys and indices in double buffers; 10 B an element is what the samplers of 0.11 to 0.16 took more
+than their visible tensors in logged starts on an H100 (Llama-3.1-8B, 1,024 sequences: 4.76 GiB logged).
+"""
+
+
+class IntegerDevices(TorchFunctionMode):
+    """Integer devices mean ``cuda:N``, and no memory is pinned: a build without CUDA refuses both."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call ``func`` with a device that torch takes."""
+        kwargs = kwargs or {}
+        if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
+            kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return func(*args, **kwargs)
+
+
+class Card(TorchDispatchMode):
+    """The pretended card's memory: every operator passes here, and what it allocates is counted."""
+
+    def __init__(self, total: int, used: int) -> None:
+        """``total`` bytes of the card, ``used`` of them before anything starts."""
+        super().__init__()
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.total, self.used = total, used
+        self.current = self.peak = 0
+        self.at_peak: list[tuple[int, str, tuple[int, ...], str]] = []
+        self.unsure: Counter[str] = Counter()
+        """Operators whose result depends on data, and how often: a nought or the largest shape was taken."""
+        self._live: dict[int, tuple[StorageWeakRef, int, str, tuple[int, ...], str]] = {}
+
+    def reset_peak(self) -> None:
+        """Start a new peak at what is alive now."""
+        self._drop_dead()
+        self.peak, self.at_peak = self.current, []
+
+    def free(self) -> int:
+        """Bytes of the card that nothing holds."""
+        self._drop_dead()
+        return self.total - self.used - self.current
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run ``func``: for real on CPU tensors, on shapes where the card takes part."""
+        kwargs = kwargs or {}
+        flat, _ = tree_flatten((args, kwargs))
+        fakes = [each for each in flat if isinstance(each, FakeTensor)]
+        device = next((each for each in flat if isinstance(each, torch.device)), None)
+        if not fakes and (device is None or device.type != "cuda"):
+            return func(*args, **kwargs)
+        self._drop_dead()
+        for each in fakes:
+            each.constant = None  # else torch would compute on a card that is not there
+        if kwargs.get("generator") is not None:
+            kwargs = {**kwargs, "generator": None}
+        out = self._run(func, args, kwargs, flat, bool(fakes))
+        if isinstance(out, FakeTensor | tuple | list):
+            if func.overloadpacket in _COPIES:
+                out = tree_map_only(FakeTensor, _real, out)
+            self._count(func, out, fakes)
+        return out
+
+    def _run(self, func: Any, args: Any, kwargs: Any, flat: list[Any], fakes: bool) -> Any:
+        if not fakes and func.overloadpacket in _COPIES and isinstance(args[0], torch.Tensor):
+            dtype = next((each for each in flat if isinstance(each, torch.dtype)), args[0].dtype)
+            with self.fake:
+                return torch.empty(tuple(args[0].shape), dtype=dtype, device="cuda")
+        if func is torch.ops.aten._local_scalar_dense.default:
+            self.unsure["item"] += 1
+            dtype = args[0].dtype
+            return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
+        try:
+            with self.fake:
+                return func(*args, **kwargs)
+        except DynamicOutputShapeException:
+            self.unsure[str(func)] += 1
+            if func is not torch.ops.aten.nonzero.default:
+                raise
+            with self.fake:
+                return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device=args[0].device)
+
+    def _count(self, func: Any, out: Any, inputs: list[FakeTensor]) -> None:
+        before = self.current
+        for each in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(each, FakeTensor):
+                each.constant = None
+                if each.device.type == "cuda":
+                    self._add(each, str(func))
+        inside = _INSIDE.get(func.overloadpacket)
+        extra = int(inside * inputs[0].numel()) if inside and inputs and self.current > before else 0
+        if self.current + extra > self.peak:
+            self.peak, self.at_peak = self.current + extra, self._largest()
+            if extra:
+                self.at_peak.insert(0, (extra, f"inside {func}", tuple(inputs[0].shape), "temporary"))
+
+    def _add(self, tensor: FakeTensor, name: str) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        known = self._live.get(key)
+        if known is not None and not known[0].expired():
+            return
+        if known is not None:
+            self.current -= self._live.pop(key)[1]
+        size = -(-storage.nbytes() // ROUND) * ROUND
+        self._live[key] = (StorageWeakRef(storage), size, name, tuple(tensor.shape), str(tensor.dtype))
+        self.current += size
+
+    def _drop_dead(self) -> None:
+        for key in [key for key, value in self._live.items() if value[0].expired()]:
+            self.current -= self._live.pop(key)[1]
+
+    def _largest(self) -> list[tuple[int, str, tuple[int, ...], str]]:
+        alive = ((size, name, shape, dtype) for _, size, name, shape, dtype in self._live.values())
+        return sorted(alive, key=lambda each: -each[0])[:_SHOWN]
+
+    def known(self) -> set[int]:
+        """What is alive now, to tell later what came after."""
+        self._drop_dead()
+        return set(self._live)
+
+
+def _real(tensor: FakeTensor) -> torch.Tensor:
+    """A CPU tensor with data, so that it can become a NumPy array; a large one stays as it is."""
+    if tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > _LARGEST_REAL:
+        return tensor
+    with _disable_current_modes():
+        return torch.zeros(tuple(tensor.shape), dtype=tensor.dtype)

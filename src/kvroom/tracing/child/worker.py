@@ -1,0 +1,106 @@
+"""vLLM's own worker, step by step: what it resolves, holds after loading, profiles, and leaves for the KV cache."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import platform, standins
+from .memory import Card, IntegerDevices
+
+Step = Callable[[str], None]
+
+
+def configuration(argv: list[str]) -> Any:
+    """The VllmConfig of ``vllm serve ARGV``, resolved by vLLM; unknown options are left to the server."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.usage.usage_lib import UsageContext
+
+    parser = AsyncEngineArgs.add_cli_args(_parser())
+    options, _ = parser.parse_known_args(argv)
+    options.skip_tokenizer_init = True
+    options.load_format = "dummy"
+    options.enforce_eager = True
+    if hasattr(options, "distributed_executor_backend"):
+        options.distributed_executor_backend = "mp"
+    arguments = AsyncEngineArgs.from_cli_args(options)
+    return arguments.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+
+
+def _parser() -> Any:
+    try:
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError:
+        from vllm.utils import FlexibleArgumentParser
+    return FlexibleArgumentParser()
+
+
+def no_weights_are_made_up() -> None:
+    """The dummy loader fills weights with random numbers; there is nothing to fill."""
+    import vllm.model_executor.model_loader.dummy_loader as loader
+    import vllm.model_executor.model_loader.weight_utils as weights
+
+    for home in (loader, weights):
+        for name in ("initialize_dummy_weights", "initialize_single_dummy_weight"):
+            if hasattr(home, name):
+                setattr(home, name, lambda *_, **__: None)
+
+
+def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
+    """What the worker of ``rank`` answers: bytes, specs, backends, and the tensors alive at the peak."""
+    from vllm.config import set_current_vllm_config
+    from vllm.v1.worker.gpu_worker import Worker
+
+    parallel = config.parallel_config
+    answer: dict[str, Any] = {}
+    with set_current_vllm_config(config):
+        step("set up the ranks")
+        world = getattr(parallel, "world_size_across_dp", parallel.world_size)
+        platform.process_groups(world, rank)
+        worker = Worker(
+            vllm_config=config,
+            local_rank=rank,
+            rank=rank,
+            distributed_init_method="tcp://127.0.0.1:1",
+            is_driver_worker=rank == 0,
+        )
+        standins.running.append(True)
+        with torch.inference_mode(), IntegerDevices(), card:
+            worker.init_device()
+            answer["runner"] = type(worker.model_runner).__module__
+            answer["requested"] = int(worker.requested_memory)
+            before = card.current
+            answer["runner_bytes"] = before
+            step("build the model")
+            worker.load_model()
+            gc.collect()
+            card.free()
+            model = worker.get_model()
+            standins.run_bodies(model)
+            answer["weights"] = int(worker.model_runner.model_memory_usage)
+            answer["weights_alive"] = card.current - before
+            answer["parameters"] = sum(each.numel() for each in model.parameters())
+            step("run the profile pass")
+            held = card.current
+            card.reset_peak()
+            worker.model_runner.profile_run()
+            answer["activation"] = card.peak - held
+            answer["at_peak"] = [
+                {"bytes": size, "operator": name, "shape": list(shape), "dtype": dtype}
+                for size, name, shape, dtype in _new(card, held)
+            ]
+            gc.collect()
+            card.free()
+            answer["kept_after_profile"] = card.current - held
+            step("plan the KV cache")
+            specs = worker.get_kv_cache_spec()
+        answer["unsure"] = dict(card.unsure)
+    answer["specs"] = specs
+    return answer
+
+
+def _new(card: Card, held: int) -> list[tuple[int, str, tuple[int, ...], str]]:
+    return [each for each in card.at_peak if each[0] < held or "inside" in each[1]]
