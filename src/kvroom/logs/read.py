@@ -80,6 +80,8 @@ def _reading(start: Start, found: Scan) -> Reading:
         stage = stages.stage_of_error(mentioned, facts)
     elif state is State.FAILED and _nothing_left(facts):
         stage = "kv_sizing"
+    elif state is State.FAILED and (frame := _cut_traceback(facts)) is not None:
+        stage = stages.stage_of_error(frame, facts)
     elif state is State.DIED:
         stage = "serving"
     else:
@@ -131,14 +133,25 @@ def _state(facts: Facts, start: Start, error: Fact | None) -> State:
     if error is not None and (fatal is not None or error.stage == "serving"):
         return State.DIED
     if fatal is not None:
-        return State.DIED if ready or fatal.stage == "serving" else State.FAILED
+        up = ready or fatal.stage == "serving" or facts.first("engine_fatal") is not None
+        return State.DIED if up else State.FAILED
     if any(fact.role == "symptom" and fact.id.startswith(_WRAPPERS) for fact in facts) and not ready:
+        return State.FAILED
+    if not ready and _cut_traceback(facts) is not None:
         return State.FAILED
     if shutdown and ready:
         return State.STOPPED
     if served:
         return State.SERVING
     return State.STARTED if ready else State.UNFINISHED
+
+
+def _cut_traceback(facts: Facts) -> Fact | None:
+    """The last call of a traceback logged as an error after which nothing went on; its end may be missing."""
+    frame = next((fact for fact in reversed(facts) if fact.id == "frame" and fact.level == "ERROR"), None)
+    if frame is None or any(fact.line > frame.line and fact.role in {"reached", "passed"} for fact in facts):
+        return None
+    return frame
 
 
 def _nothing_left(facts: Facts) -> bool:
