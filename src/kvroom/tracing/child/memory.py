@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from . import bodies
+
 ROUND = 512
 _LARGEST_REAL = 64 << 20
 """Bytes of a CPU tensor that is made real; weights offloaded to the host stay without data."""
@@ -28,6 +30,9 @@ _INSIDE = {torch.ops.aten.sort: 10.0, torch.ops.aten.topk: 0.0}
 ``sort``: keys and indices in double buffers; 10 B an element is what the samplers of 0.11 to 0.16 took more
 than their visible tensors in logged starts on an H100 (Llama-3.1-8B, 1,024 sequences: 4.76 GiB logged).
 """
+
+_aten = torch.ops.aten
+_PRODUCTS = {_aten.linear, _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.matmul}
 
 
 class IntegerDevices(TorchFunctionMode):
@@ -46,21 +51,24 @@ class IntegerDevices(TorchFunctionMode):
 class Card(TorchDispatchMode):
     """The pretended card's memory: every operator passes here, and what it allocates is counted."""
 
-    def __init__(self, total: int, used: int) -> None:
-        """``total`` bytes of the card, ``used`` of them before anything starts."""
+    def __init__(self, total: int, used: int, products: int = 0) -> None:
+        """``total`` bytes of the card, ``used`` before anything starts, ``products`` taken by the first of those."""
         super().__init__()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.total, self.used = total, used
         self.current = self.peak = 0
+        self._products = products
         self.at_peak: list[tuple[int, str, tuple[int, ...], str]] = []
         self.unsure: Counter[str] = Counter()
         """Operators whose result depends on data, and how often: a nought or the largest shape was taken."""
+        self._before: set[int] = set()
         self._live: dict[int, tuple[StorageWeakRef, int, str, tuple[int, ...], str]] = {}
 
     def reset_peak(self) -> None:
-        """Start a new peak at what is alive now."""
+        """Start a new peak at what is alive now; ``at_peak`` then lists what came after."""
         self._drop_dead()
         self.peak, self.at_peak = self.current, []
+        self._before = set(self._live)
 
     def free(self) -> int:
         """Bytes of the card that nothing holds."""
@@ -75,6 +83,14 @@ class Card(TorchDispatchMode):
         device = next((each for each in flat if isinstance(each, torch.device)), None)
         if not fakes and (device is None or device.type != "cuda"):
             return func(*args, **kwargs)
+        namespace, _, name = func.overloadpacket._qualified_op_name.partition("::")
+        if bodies.runs(namespace, name):
+            shaped = lambda: self._shaped(func, args, kwargs, flat, fakes)  # noqa: E731
+            with IntegerDevices(), self:
+                return bodies.run(name, shaped, args, kwargs, self.unsure)
+        return self._shaped(func, args, kwargs, flat, fakes)
+
+    def _shaped(self, func: Any, args: Any, kwargs: Any, flat: list[Any], fakes: list[FakeTensor]) -> Any:
         self._drop_dead()
         for each in fakes:
             each.constant = None  # else torch would compute on a card that is not there
@@ -107,6 +123,8 @@ class Card(TorchDispatchMode):
                 return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device=args[0].device)
 
     def _count(self, func: Any, out: Any, inputs: list[FakeTensor]) -> None:
+        if self._products and func.overloadpacket in _PRODUCTS and not isinstance(out, list):
+            self.current, self._products = self.current + self._products, 0
         before = self.current
         for each in out if isinstance(out, tuple | list) else (out,):
             if isinstance(each, FakeTensor):
@@ -137,13 +155,8 @@ class Card(TorchDispatchMode):
             self.current -= self._live.pop(key)[1]
 
     def _largest(self) -> list[tuple[int, str, tuple[int, ...], str]]:
-        alive = ((size, name, shape, dtype) for _, size, name, shape, dtype in self._live.values())
-        return sorted(alive, key=lambda each: -each[0])[:_SHOWN]
-
-    def known(self) -> set[int]:
-        """What is alive now, to tell later what came after."""
-        self._drop_dead()
-        return set(self._live)
+        alive = ((key, *value[1:]) for key, value in self._live.items() if key not in self._before)
+        return [each[1:] for each in sorted(alive, key=lambda each: -each[1])[:_SHOWN]]
 
 
 def _real(tensor: FakeTensor) -> torch.Tensor:

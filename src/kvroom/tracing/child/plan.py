@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from typing import Any
+
+from . import moved
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -49,55 +50,37 @@ def planned(config: Any, specs: dict[str, Any], available: list[int]) -> dict[st
 
 
 def _backends(config: Any) -> dict[str, int]:
-    try:
-        from vllm.config.vllm import get_layers_from_vllm_config
-    except ImportError:
-        from vllm.config import get_layers_from_vllm_config
-    try:
-        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
-    except ImportError:
-        from vllm.attention.layer import Attention as AttentionLayerBase
-    layers = get_layers_from_vllm_config(config, AttentionLayerBase).values()
+    layers = moved.need("get_layers_from_vllm_config")(config, moved.need("AttentionLayerBase")).values()
     return dict(Counter(layer.get_attn_backend().get_name() for layer in layers))
 
 
 def _resolve_layout(config: Any, specs: dict[str, Any]) -> None:
     """VLLM settles on one layout of the KV cache before it plans, since 0.32."""
-    from vllm.v1.attention.backends import utils
-
-    resolve = getattr(utils, "resolve_kv_cache_layout", None)
+    resolve = moved.maybe("resolve_kv_cache_layout")
     if resolve is None or not specs:
         return
-    try:
-        from vllm.v1.worker.worker_base import get_current_attn_backends
-
-        asked = get_current_attn_backends(config)
-    except ImportError:
-        asked = config
-    names = [getattr(name, "name", name) for name in utils.get_supported_kv_cache_layouts(asked)]
-    resolve(config, [names], list(specs.values()))
+    of_backends = moved.maybe("get_current_attn_backends")
+    asked = of_backends(config) if of_backends else config
+    supported = moved.need("get_supported_kv_cache_layouts")(asked)
+    resolve(config, [[getattr(name, "name", name) for name in supported]], list(specs.values()))
 
 
-class _Planner:
-    """The planner's functions, in whichever of its modules the release has them."""
-
-    def __getattr__(self, name: str) -> Any:
-        for home in ("kv_cache_utils", "kv_cache_planning", "kv_cache_config_builder"):
-            try:
-                found = getattr(importlib.import_module(f"vllm.v1.core.{home}"), name, None)
-            except ImportError:
-                continue
-            if found is not None:
-                return found
-        raise AttributeError(name)
+def _laid_out(config: Any, specs: dict[str, Any], available: int) -> Any:
+    """The plan, as the engine's core of this release asks for it."""
+    group = moved.maybe("get_global_kv_cache_groups")
+    plan = moved.maybe("get_kv_cache_configs")
+    if group is not None:  # grouped before the available memory is known, since 0.33
+        return plan(config, [specs], [available], group(config, [specs]))[0]
+    if plan is not None:
+        return plan(config, [specs], [available])[0]
+    return moved.need("get_kv_cache_config")(config, specs, available)  # before 0.11
 
 
 def _pool(config: Any, specs: dict[str, Any], available: int) -> dict[str, Any]:
-    utils = _Planner()
     asked = config.model_config.max_model_len
     found: dict[str, Any] = {"available": available}
     try:
-        plan = utils.get_kv_cache_configs(config, [specs], [available])[0]
+        plan = _laid_out(config, specs, available)
     except ValueError as error:
         found["error"] = str(error)
         return found
@@ -118,12 +101,12 @@ def _pool(config: Any, specs: dict[str, Any], available: int) -> dict[str, Any]:
     found["bytes"] = sum(tensor.size for tensor in plan.kv_cache_tensors)
     if not groups:
         return found
-    if hasattr(utils, "get_kv_cache_capacity"):
-        found["tokens"], found["max_concurrency"] = utils.get_kv_cache_capacity(
-            config, utils.generate_scheduler_kv_cache_config([plan])
-        )
+    capacity = moved.maybe("get_kv_cache_capacity")
+    if capacity is not None:
+        whole = moved.need("generate_scheduler_kv_cache_config")([plan])
+        found["tokens"], found["max_concurrency"] = capacity(config, whole)
     else:
-        found["max_concurrency"] = utils.get_max_concurrency_for_kv_cache_config(config, plan)
+        found["max_concurrency"] = moved.need("get_max_concurrency_for_kv_cache_config")(config, plan)
         smallest = min(group.kv_cache_spec.block_size for group in groups)
         found["tokens"] = plan.num_blocks // len(groups) * smallest
     return found

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._ops import _OpNamespace
 
+from . import bodies, moved
 from .pretend import Description, module
 
 NAMESPACES = frozenset(
@@ -18,16 +19,8 @@ NAMESPACES = frozenset(
     _flashmla_extension_C _qutlass_C _dsa_C""".split()
 )
 """Where vLLM registers compiled operators."""
-BODIES = frozenset(
-    """moe_forward moe_forward_shared short_conv linear_attention unified_attention_with_output
-    unified_mla_attention_with_output""".split()
-)
-"""vLLM's own operators whose Python body is run, since their allocations lie in it."""
 missing: set[str] = set()
 """Compiled operators that were asked for and did nothing."""
-running: list[bool] = []
-"""Not empty while the worker runs, as against while modules are imported."""
-_registered: dict[str, Callable[..., Any]] = {}
 
 
 def _repacked(weight: torch.Tensor, rows: int, columns: int, bits: int) -> torch.Tensor:
@@ -87,23 +80,20 @@ def _operator(namespace: str, name: str, capability: tuple[int, int]) -> _Operat
 
 
 def operators(description: Description) -> None:
-    """Let compiled operators that are missing do nothing, and vLLM's opaque ones run their Python body."""
-    from vllm.utils import torch_utils
-
-    register = torch_utils.direct_register_custom_op
+    """Let compiled operators that are missing do nothing, and remember the Python body of vLLM's own."""
+    home, key = moved.home("direct_register_custom_op")
+    register = getattr(home, key)
 
     def registering(op_name: str, op_func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        _registered[op_name] = op_func
+        bodies.registered[op_name] = op_func
         return register(op_name, op_func, *args, **kwargs)
 
-    torch_utils.direct_register_custom_op = registering
+    setattr(home, key, registering)
     real = _OpNamespace.__getattr__
 
     def found(self: Any, name: str) -> Any:
         caller = sys._getframe(1)
         importing = caller.f_code.co_name == "<module>"
-        if running and self.name == "vllm" and name in BODIES and name in _registered and not importing:
-            return _registered[name]
         if self.name in NAMESPACES and not name.startswith("__") and not importing:
             return _operator(self.name, name, description.capability)
         try:
@@ -115,14 +105,6 @@ def operators(description: Description) -> None:
             raise
 
     _OpNamespace.__getattr__ = found  # type: ignore[method-assign]
-
-
-def run_bodies(model: torch.nn.Module) -> None:
-    """Let the mixture-of-experts layers of ``model`` run their Python body, which they hold on to themselves."""
-    for layer in model.modules():
-        if hasattr(layer, "_forward_entry"):
-            shared = getattr(layer, "_shared_experts", None) is not None
-            layer._forward_entry = _registered["moe_forward_shared" if shared else "moe_forward"]
 
 
 def compiled_modules() -> None:
@@ -169,7 +151,7 @@ def flash_attention(description: Description) -> None:
 class Anything(types.ModuleType):
     """A module every attribute of which is a class that does nothing."""
 
-    __path__: list[str] = []  # noqa: RUF012
+    __path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -190,7 +172,7 @@ def torchvision() -> None:
     """A stand-in where torchvision is missing or was built for another torch; transformers is told that it is not."""
     try:
         import torchvision  # noqa: F401
-    except Exception:  # noqa: BLE001 - a mismatch with torch raises anything
+    except Exception:
         import transformers.utils.import_utils as checks
 
         for name in ("is_torchvision_available", "is_torchvision_v2_available"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from . import platform, standins
+from . import moved, platform
 from .memory import Card, IntegerDevices
 
 Step = Callable[[str], None]
@@ -19,7 +20,7 @@ def configuration(argv: list[str]) -> Any:
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.usage.usage_lib import UsageContext
 
-    parser = AsyncEngineArgs.add_cli_args(_parser())
+    parser = AsyncEngineArgs.add_cli_args(moved.need("FlexibleArgumentParser")())
     options, _ = parser.parse_known_args(argv)
     options.skip_tokenizer_init = True
     options.load_format = "dummy"
@@ -28,14 +29,6 @@ def configuration(argv: list[str]) -> Any:
         options.distributed_executor_backend = "mp"
     arguments = AsyncEngineArgs.from_cli_args(options)
     return arguments.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-
-
-def _parser() -> Any:
-    try:
-        from vllm.utils.argparse_utils import FlexibleArgumentParser
-    except ImportError:
-        from vllm.utils import FlexibleArgumentParser
-    return FlexibleArgumentParser()
 
 
 def no_weights_are_made_up() -> None:
@@ -67,7 +60,6 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
             distributed_init_method="tcp://127.0.0.1:1",
             is_driver_worker=rank == 0,
         )
-        standins.running.append(True)
         with torch.inference_mode(), IntegerDevices(), card:
             worker.init_device()
             answer["runner"] = type(worker.model_runner).__module__
@@ -79,7 +71,6 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
             gc.collect()
             card.free()
             model = worker.get_model()
-            standins.run_bodies(model)
             answer["weights"] = int(worker.model_runner.model_memory_usage)
             answer["weights_alive"] = card.current - before
             answer["parameters"] = sum(each.numel() for each in model.parameters())
@@ -90,11 +81,12 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
             answer["activation"] = card.peak - held
             answer["at_peak"] = [
                 {"bytes": size, "operator": name, "shape": list(shape), "dtype": dtype}
-                for size, name, shape, dtype in _new(card, held)
+                for size, name, shape, dtype in card.at_peak
             ]
             gc.collect()
             card.free()
             answer["kept_after_profile"] = card.current - held
+            answer |= _as_accounted(answer, card, held)
             step("plan the KV cache")
             specs = worker.get_kv_cache_spec()
         answer["unsure"] = dict(card.unsure)
@@ -102,5 +94,13 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
     return answer
 
 
-def _new(card: Card, held: int) -> list[tuple[int, str, tuple[int, ...], str]]:
-    return [each for each in card.at_peak if each[0] < held or "inside" in each[1]]
+def _as_accounted(answer: dict[str, Any], card: Card, held: int) -> dict[str, int]:
+    """What the release logs as its peak of activations, and all that it takes from the KV cache.
+
+    Since 0.27 what stays after the profile run counts as consumed, together with what the runner holds, and only
+    the rest of the peak as activation; before, the rise of torch's peak came on top of the weights.
+    """
+    fields = {each.name for each in dataclasses.fields(moved.need("MemoryProfilingResult"))}
+    if "transient_peak_headroom" in fields:
+        return {"logged_activation": card.peak - card.current, "not_kv_cache": held + answer["activation"]}
+    return {"logged_activation": answer["activation"], "not_kv_cache": answer["weights"] + answer["activation"]}
