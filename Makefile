@@ -19,9 +19,10 @@ engine: $(VENV)/.dev  ## Compare with real vLLM (downloads about 700 MB, 4 GB on
 	KVROOM_ENGINE_DIR=$(ENGINE_DIR) $(BIN)/python -m tests.engine.environment
 	KVROOM_ENGINE_DIR=$(ENGINE_DIR) $(BIN)/python -m pytest -m engine tests/engine
 
-benchmark: $(VENV)/.dev  ## Start-up time, memory, plans a second.
+benchmark: $(VENV)/.dev  ## Start-up time, memory, plans a second, megabytes of log a second.
 	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.reading
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "kvroom needs Python 3.11 or newer; set PYTHON=...")'

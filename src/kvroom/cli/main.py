@@ -11,24 +11,16 @@ import click
 
 from kvroom.cli.compare import compare
 from kvroom.cli.diagnose import diagnose
+from kvroom.cli.dry_run import dry_run
 from kvroom.cli.engine import engine
 from kvroom.cli.env import env
-from kvroom.cli.options import shared
+from kvroom.cli.options import PASS_ON, PassesOn, shared
 from kvroom.errors import KvroomError
 from kvroom.redaction import clean
 from kvroom.version import __version__
 
 _QUIET_HUB = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 """The hub's library prints bars and attempts beside the answer unless somebody asks for them."""
-_PASS_ON = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
-
-
-class _PassesOn(click.Command):
-    """A command whose unknown options are vLLM's; ``-h`` helps only alone, since ``-O.cudagraph_mode`` holds one."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does."""
-        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)
 
 
 @click.group(context_settings={"help_option_names": ["--help", "-h"]})
@@ -37,20 +29,26 @@ def app() -> None:
     """Is there room in this GPU's KV cache, and what must I change if there is not?"""
 
 
-@app.command(cls=_PassesOn, context_settings=_PASS_ON)
+@app.command(cls=PassesOn, context_settings=PASS_ON)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="MODEL [VLLM FLAGS]...")
 @shared
-def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, **asked: Any) -> None:
+@click.option("--exact", is_flag=True, help="Let vLLM's own code answer, as `kvroom dry-run` does.")
+def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, exact: bool, **asked: Any) -> None:
     """Predict one launch: ledger, verdict, KV pool, remedies, the lines vLLM will print.
 
     Everything but the options below is read as what follows `vllm serve`.
     """
     from kvroom.cli import jobs
 
+    if exact:
+        from kvroom.cli.dry_run import run_dry
+
+        run_dry(args, jobs.Asked(**asked), None, as_json=as_json, explain=explain)
+        return
     jobs.print_plans([jobs.one(args, jobs.Asked(**asked))], as_json=as_json, explain=explain, many=False)
 
 
-@app.command(cls=_PassesOn, context_settings=_PASS_ON)
+@app.command(cls=PassesOn, context_settings=PASS_ON)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
 @shared
 def check(args: tuple[str, ...], *, as_json: bool, explain: bool, **asked: Any) -> int:
@@ -76,6 +74,7 @@ def rule(code: str | None) -> None:
 
 app.add_command(compare)
 app.add_command(diagnose)
+app.add_command(dry_run)
 app.add_command(engine)
 app.add_command(env)
 

@@ -10,6 +10,7 @@ import click
 from kvroom.errors import UsageError, short
 
 F = TypeVar("F", bound=Callable[..., Any])
+PASS_ON = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 
 _OPTIONS = (
     click.option("--gpu", help="The card, e.g. 'RTX 4090' or '2x H100'. Default: the GPUs here."),
@@ -79,3 +80,11 @@ def variables(items: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--env {short(item)}: not NAME=VALUE.")
         found[name] = value
     return found
+
+
+class PassesOn(click.Command):
+    """A command whose unknown options are vLLM's; ``-h`` helps only alone, since ``-O.cudagraph_mode`` holds one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does."""
+        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)

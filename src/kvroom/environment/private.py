@@ -19,9 +19,7 @@ _ADDRESS = re.compile(
 )
 _SITE = re.compile(r"(?<=://)[^\s/:,;\"'?#\[\]]+")
 _MAIL = re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9.-]{1,200}")
-_PUBLIC = frozenset(
-    {"huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn", "pytorch.org", "github.com", "pypi.org"}
-)
+_PUBLIC = frozenset({"huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn", "pytorch.org", "github.com"})
 _COMMON = frozenset(
     """admin app apps cuda data debian default dev docker gpu home host jovyan lib linux local localhost model models
     nobody node nvidia opt python ray root server service test torch ubuntu user users vllm work workspace""".split()

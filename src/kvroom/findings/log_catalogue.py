@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kvroom.findings.contributors import (
     attention_backend,
     data_parallel_not_sharded,
+    differs_from_prediction,
     display_or_wsl,
     figures_per_gpu,
     graph_estimate,
@@ -169,6 +170,7 @@ LOG: tuple[LogFinding, ...] = (
     token_line_meaning,
     figures_per_gpu,
     unknown_setting,
+    differs_from_prediction,
     harmless_warnings,
 )
 """What says most about the cause comes first."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kvroom.devices.device import Machine
+from kvroom.ledger.entries import Basis
 from kvroom.models.shape import ModelShape
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.releases import Release
@@ -23,6 +24,8 @@ class Setup:
     """The separate model that proposes tokens, when one is configured."""
     measured: Mapping[str, int] = field(default_factory=dict)
     """Entries read from a log of this machine, in bytes by entry name; they replace the prediction."""
+    measured_basis: Basis = Basis.MEASURED
+    """``measured`` from a log, or ``traced`` by vLLM's own code."""
     logged_args: EngineArgs | None = None
     """Arguments of the launch that logged ``measured``, where they differ from this one's."""
     without: frozenset[str] = frozenset()

@@ -74,6 +74,39 @@ def load_model(
     return _from_hub(name, hub or HuggingFaceHub(offline=offline), revision, overrides)
 
 
+def raw_config(
+    reference: str, *, offline: bool = False, hub: Hub | None = None, revision: str | None = None
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """config.json and hf_quant_config.json of the model that ``reference`` names, as they are.
+
+    Raises as ``load_model`` does.
+    """
+    path = _path(reference.strip())
+    if path is not None:
+        folder = path if path.is_dir() else path.parent
+        config = path / "config.json" if path.is_dir() else path
+        quant = folder / "hf_quant_config.json"
+        return _file(config), _file(quant) if quant.exists() else None
+    _refuse_what_is_no_id(reference.strip())
+    entry = catalogue.find(reference)
+    if entry is not None and (revision is None or offline):
+        return entry.config, entry.hf_quant_config
+    hub = hub or HuggingFaceHub(offline=offline)
+    data = hub.read(reference, "config.json", revision)
+    if data is None:
+        raise UnknownModel(f"{reference} has no config.json, which kvroom reads.")
+    found = hub.read(reference, "hf_quant_config.json", revision)
+    named = f"config.json of {reference}"
+    return parse_object(data, named), parse_object(found, f"hf_quant_{named}") if found else None
+
+
+def _file(path: Path) -> Mapping[str, Any]:
+    try:
+        return parse_object(read_limited(path, MAX_BYTES), str(path))
+    except OSError as error:
+        raise UnknownModel(f"{path} cannot be read: {reason(error)}.", "Give the path of a config.json.") from None
+
+
 def _path(name: str) -> Path | None:
     """The file or folder ``name``, None when there is none."""
     try:

@@ -153,8 +153,8 @@ def plan_tokens(
         release,
         draft,
         {name: size for name, size in (request.measured or {}).items() if name != "total"},
-        logged_args,
-        frozenset(request.without),
+        logged_args=logged_args,
+        without=frozenset(request.without),
     )
     return Plan(predict(setup), tuple(tokens), notes + said, source, line)
 

@@ -1,0 +1,111 @@
+"""A plan whose weights, activation peak and pool come from vLLM's own code, or from the rules with the reason why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvroom.errors import KvroomError
+from kvroom.ledger.entries import Basis
+from kvroom.ledger.predict import Prediction, predict
+from kvroom.plans.plan import Plan
+from kvroom.tracing.engines import Engine, find_engine
+from kvroom.tracing.question import question_of
+from kvroom.tracing.run import Answer, Asker, TraceFailed, ask
+from kvroom.units import show_bytes
+from kvroom.vllm.kv.capacity import capacity
+
+if TYPE_CHECKING:
+    from kvroom.vllm.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A plan and the trace that it rests on."""
+
+    plan: Plan
+    answer: Answer | None
+    """What vLLM's code said; None where it could not be asked, and ``problem`` says why."""
+    engine: Engine | None = None
+    problem: str = ""
+
+
+def exact_plan(
+    plan: Plan,
+    *,
+    python: str | None = None,
+    offline: bool = False,
+    on_step: Callable[[str], None] = lambda _: None,
+    asker: Asker = ask,
+    engine: Engine | None = None,
+) -> Exact:
+    """``plan`` with what vLLM's own code says in place of the rules.
+
+    Where the release or the model cannot be traced, the plan of the rules is returned with a note that says at
+    which step it stopped. Raises UsageError where there is no environment to run it in.
+    """
+    setup = plan.prediction.setup
+    engine = engine or find_engine(setup.release, python)
+    refused = _not_traced(plan.prediction)
+    if refused:
+        return _by_rules(plan, engine, refused)
+    try:
+        with ExitStack() as stack:
+            question = question_of(setup, plan.tokens, offline=offline, stack=stack)
+            ledger = plan.prediction.ledger
+            if ledger is not None and ledger.available.expected > 0:
+                question = replace(question, available=(ledger.available.expected,))
+            answer = asker(engine, question, on_step)
+    except TraceFailed as failed:
+        return _by_rules(plan, engine, f"vLLM's own code stopped at the step '{failed.step}': {failed.problem}")
+    except KvroomError as error:
+        return _by_rules(plan, engine, error.problem)
+    measured = {"weights": answer.weights, "activation": answer.activation}
+    traced = replace(setup, measured=measured, measured_basis=Basis.TRACED, logged_args=None)
+    prediction = predict(traced)
+    notes = (*plan.notes, *_notes(answer, engine, prediction, plan.prediction.settings))
+    return Exact(replace(plan, prediction=prediction, notes=notes), answer, engine)
+
+
+def _not_traced(prediction: Prediction) -> str:
+    """Why a launch is not even tried, empty where it is."""
+    args = prediction.setup.args
+    if prediction.settings is None:
+        return f"vLLM refuses the configuration: {prediction.verdict.message}"
+    if prediction.settings.engine == "V0":
+        return "the V0 engine is not traced"
+    if args.pipeline_parallel_size > 1:
+        return "pipeline stages are not traced"
+    if prediction.setup.machine.device.vendor != "NVIDIA":
+        return "only NVIDIA cards are pretended"
+    return ""
+
+
+def _by_rules(plan: Plan, engine: Engine, problem: str) -> Exact:
+    note = f"Not traced: {problem} The rules answer instead."
+    return Exact(replace(plan, notes=(*plan.notes, note)), None, engine, problem)
+
+
+def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Settings | None) -> tuple[str, ...]:
+    """Where the trace comes from, and where it disagrees with the rules."""
+    notes = [
+        f"weights and activation traced by vLLM {answer.vllm_version}'s own code ({engine.source}) in"
+        f" {answer.seconds:.0f} s."
+    ]
+    backend = prediction.backend.name if prediction.backend else None
+    traced = max(answer.backends, key=lambda name: answer.backends[name], default=None)
+    if traced is not None and backend is not None and backend not in answer.backends:
+        notes.append(f"vLLM's code chooses {traced}, the rules {backend}.")
+    layout = prediction.layout
+    for pool in answer.pools:
+        if layout is None or settings is None or "num_blocks" not in pool:
+            continue
+        ours = capacity(layout, pool["available"], settings)
+        if ours.num_blocks != pool["num_blocks"]:
+            notes.append(
+                f"With {show_bytes(pool['available'])} vLLM's planner makes {pool['num_blocks']:,} blocks, the rules"
+                f" {ours.num_blocks:,}."
+            )
+    return tuple(notes)

@@ -1,0 +1,92 @@
+"""What vLLM's own code is asked: a launch, the card it is to believe in, and the model's config as a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kvroom.ledger.setup import Setup
+from kvroom.models.source import raw_config
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One launch for one rank."""
+
+    argv: tuple[str, ...]
+    """The words after ``vllm serve``, with the model as ``--model FOLDER``."""
+    card: Mapping[str, Any]
+    """``name``, ``capability`` (major, minor), ``total`` and ``used`` bytes."""
+    env: Mapping[str, str]
+    rank: int = 0
+    available: tuple[int, ...] = ()
+    """Bytes for the KV cache to plan with; empty: what the trace itself leaves."""
+    without: tuple[str, ...] = ()
+    """Packages that the build lacks."""
+
+    def text(self) -> str:
+        """As JSON, for the child's standard input."""
+        return json.dumps(
+            {
+                "argv": list(self.argv),
+                "card": dict(self.card),
+                "env": dict(self.env),
+                "rank": self.rank,
+                "available": list(self.available),
+                "without": list(self.without),
+            }
+        )
+
+
+def question_of(setup: Setup, words: Sequence[str], *, offline: bool, stack: ExitStack) -> Question:
+    """The question about ``setup``, launched by ``words``; the config's folder lives as long as ``stack``.
+
+    Raises a ModelError where the config cannot be had.
+    """
+    model = setup.args.model
+    device = setup.machine.device
+    rest = _without_model(words, model)
+    return Question(
+        argv=("--model", str(_folder(setup, offline, stack)), *rest),
+        card={
+            "name": device.name,
+            "capability": list(device.compute_capability or (9, 0)),
+            "total": device.total_bytes,
+            "used": device.total_bytes - setup.machine.free_before_launch(),
+        },
+        env={name: value for name, value in setup.args.env.items() if name.startswith("VLLM_")},
+        without=tuple(sorted(setup.without)),
+    )
+
+
+def _without_model(words: Sequence[str], model: str) -> list[str]:
+    """``words`` without the model, wherever it stands: first, or behind ``--model``."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == "--model":
+            skip = True
+        elif word != model and not word.startswith("--model="):
+            kept.append(word)
+    return kept
+
+
+def _folder(setup: Setup, offline: bool, stack: ExitStack) -> Path:
+    """A folder with the model's config: its own where it is one, else made from what is known."""
+    own = Path(setup.args.model).expanduser()
+    if own.is_dir():
+        return own.resolve()
+    name = setup.shape.name if not own.exists() else setup.args.model
+    config, quantization = raw_config(name, offline=offline, revision=setup.args.revision)
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="kvroom-model-")))
+    (folder / "config.json").write_text(json.dumps(dict(config)), "utf-8")
+    if quantization is not None:
+        (folder / "hf_quant_config.json").write_text(json.dumps(dict(quantization)), "utf-8")
+    return folder

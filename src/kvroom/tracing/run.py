@@ -1,0 +1,205 @@
+"""Asking vLLM's own code: a child process in an engine's environment answers one question and leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from kvroom.redaction import clean
+from kvroom.tracing.engines import Engine
+from kvroom.tracing.question import Question
+
+CHILD = Path(__file__).parent / "child"
+PATIENCE_S = 600.0
+"""Seconds that one trace may take; the largest models take a minute."""
+_BOOT = """
+import importlib.util, sys
+home = sys.argv[1]
+spec = importlib.util.spec_from_file_location("kvroom_child", home + "/__init__.py", submodule_search_locations=[home])
+package = importlib.util.module_from_spec(spec)
+sys.modules["kvroom_child"] = package
+spec.loader.exec_module(package)
+from kvroom_child.main import main
+main(int(sys.argv[2]))
+"""
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME")
+"""Variables that the child inherits; what steers vLLM comes with the question alone."""
+
+
+class TraceFailed(Exception):
+    """vLLM's own code could not be run to the end: at which step, and why."""
+
+    def __init__(self, step: str, problem: str, where: str = "") -> None:
+        super().__init__(f"{step}: {problem}")
+        self.step, self.problem, self.where = step, clean(problem), where
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor alive at the peak of the profile run."""
+
+    n_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    operator: str
+    """What allocated it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What vLLM's own code says of one rank."""
+
+    vllm_version: str
+    settings: dict[str, Any]
+    """Under vLLM's argument names."""
+    weights: int
+    """Bytes, as ``Model loading took`` reports them."""
+    activation: int
+    """Bytes of the profile run's peak above what stays."""
+    requested: int
+    backends: dict[str, int]
+    """Attention layers by backend."""
+    pools: tuple[dict[str, Any], ...]
+    """For each size asked: ``available``, ``num_blocks``, ``tokens``, ``max_concurrency``, or ``error``."""
+    at_peak: tuple[Tensor, ...]
+    """The largest first."""
+    runner: str
+    guessed: tuple[str, ...]
+    """Operators that did nothing, or whose result depends on data."""
+    seconds: float
+    peak_rss: int
+    """Bytes of main memory that the child took."""
+
+
+class Asker(Protocol):
+    """Something that answers questions about launches with vLLM's own code."""
+
+    def __call__(self, engine: Engine, question: Question, on_step: Callable[[str], None]) -> Answer:
+        """The answer; TraceFailed where there is none."""
+
+
+def ask(engine: Engine, question: Question, on_step: Callable[[str], None], patience_s: float = PATIENCE_S) -> Answer:
+    """The answer of ``engine`` to ``question``; ``on_step`` hears of each step.
+
+    Raises TraceFailed with the step at which vLLM's code stopped, or where it took longer than ``patience_s``.
+    The child is ended whatever happens, and its files are removed.
+    """
+    with TemporaryDirectory(prefix="kvroom-trace-") as folder, (Path(folder) / "output").open("w+b") as output:
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as events:
+            child = subprocess.Popen(  # noqa: S603 - the engine's own interpreter
+                [str(engine.python), "-c", _BOOT, str(CHILD), str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[writing],
+                cwd=folder,
+                env=_environment(engine, folder),
+                start_new_session=True,
+            )
+            os.close(writing)
+            try:
+                assert child.stdin is not None
+                with contextlib.suppress(BrokenPipeError):
+                    child.stdin.write(question.text().encode())
+                    child.stdin.close()
+                with _ended_after(child, patience_s) as late:
+                    found = _heard(events, on_step)
+                    child.wait()
+            finally:
+                _end(child)
+        if found is None:
+            step = "start"
+            if late:
+                raise TraceFailed(step, f"no answer within {patience_s:.0f} s")
+            output.seek(0)
+            raise TraceFailed(step, _last_words(output.read()[-4000:], child.returncode))
+    return found
+
+
+def _environment(engine: Engine, folder: str) -> dict[str, str]:
+    env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return env | {
+        "PYTHONPATH": os.pathsep.join(map(str, engine.pythonpath)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "VLLM_CACHE_ROOT": f"{folder}/cache",
+        "VLLM_CONFIG_ROOT": f"{folder}/config",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+    }
+
+
+def _heard(events: Any, on_step: Callable[[str], None]) -> Answer | None:
+    """The answer among the lines of ``events``; None where they end without one. TraceFailed where one says so."""
+    for line in events:
+        said = json.loads(line)
+        if "step" in said:
+            on_step(said["step"])
+        elif "failed" in said:
+            failed = said["failed"]
+            raise TraceFailed(failed["step"], f"{failed['kind']}: {failed['message']}", failed["where"])
+        else:
+            return _answer(said["answer"])
+    return None
+
+
+def _answer(data: dict[str, Any]) -> Answer:
+    return Answer(
+        vllm_version=data["vllm_version"],
+        settings=data["settings"],
+        weights=data["weights"],
+        activation=data["activation"],
+        requested=data["requested"],
+        backends=data["backends"],
+        pools=tuple(data["pools"]),
+        at_peak=tuple(
+            Tensor(each["bytes"], tuple(each["shape"]), each["dtype"].removeprefix("torch."), each["operator"])
+            for each in data["at_peak"]
+        ),
+        runner=data["runner"],
+        guessed=(*data["missing_operators"], *data["unsure"]),
+        seconds=data["seconds"],
+        peak_rss=data["peak_rss"],
+    )
+
+
+@contextlib.contextmanager
+def _ended_after(child: subprocess.Popen[bytes], seconds: float) -> Iterator[list[bool]]:
+    """End ``child`` when ``seconds`` are over; the list then holds something."""
+    import threading
+
+    late: list[bool] = []
+
+    def end() -> None:
+        late.append(True)
+        _end(child)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and all that it started."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _last_words(output: bytes, code: int | None) -> str:
+    lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    if code is not None and code < 0:
+        return f"the process was killed by signal {-code}; main memory may have run out"
+    return clean(lines[-1][:500]) if lines else f"the process ended with code {code} and said nothing"

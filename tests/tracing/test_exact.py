@@ -1,0 +1,134 @@
+"""A plan from vLLM's own code: what is asked, what its answer changes, and what happens where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kvroom.ledger.entries import Basis
+from kvroom.plans.make import plan_tokens
+from kvroom.plans.plan import Plan
+from kvroom.plans.request import Request
+from kvroom.report.exact import described, exact_data
+from kvroom.tracing.engines import Engine
+from kvroom.tracing.exact import exact_plan
+from kvroom.tracing.question import Question, question_of
+from kvroom.tracing.run import Answer, Tensor, TraceFailed
+
+ENGINE = Engine(Path("python"), (), "0.28.0", "kept")
+GIB = 2**30
+
+
+def plan(*words: str, gpu: str = "H100", vllm: str = "0.28.0") -> Plan:
+    return plan_tokens(words, {}, Request(gpu=gpu, vllm=vllm, offline=True))
+
+
+class Asked:
+    """Answers like vLLM's code would, and remembers the question."""
+
+    def __init__(
+        self, *, blocks: int | None = None, backend: str = "FLASH_ATTN", fails: TraceFailed | None = None
+    ) -> None:
+        self.blocks, self.backend, self.fails = blocks, backend, fails
+        self.question: Question | None = None
+        self.config: dict[str, object] = {}
+
+    def __call__(self, engine: Engine, question: Question, on_step: Callable[[str], None]) -> Answer:
+        self.question = question
+        self.config = json.loads((Path(question.argv[1]) / "config.json").read_text("utf-8"))
+        on_step("build the model")
+        if self.fails:
+            raise self.fails
+        pools = tuple({"available": size, "num_blocks": self.blocks} for size in question.available if self.blocks)
+        peak = (Tensor(525_336_576, (1024, 128256), "float32", "aten.softmax.int"),)
+        return Answer(
+            engine.version, {}, 15 * GIB, 2 * GIB, 70 * GIB, {self.backend: 32}, pools, peak, "vllm.v1", (), 9.0, GIB
+        )
+
+
+def test_the_question_holds_the_config_the_card_and_the_flags() -> None:
+    asker = Asked()
+
+    exact_plan(plan("Qwen/Qwen3-8B", "--max-model-len", "8192", "-tp", "2", gpu="2x H100"), engine=ENGINE, asker=asker)
+
+    assert asker.question is not None
+    assert asker.question.argv[0] == "--model"
+    assert asker.question.argv[2:] == ("--max-model-len", "8192", "-tp", "2")
+    assert asker.config["model_type"] == "qwen3"
+    assert asker.question.card["capability"] == [9, 0]
+    assert not Path(asker.question.argv[1]).exists(), "the folder with the config is removed"
+
+
+@pytest.mark.parametrize("words", [("--model", "Qwen/Qwen3-8B", "--seed", "1"), ("Qwen/Qwen3-8B", "--seed", "1")])
+def test_the_model_is_taken_out_of_the_words(words: tuple[str, ...]) -> None:
+    with ExitStack() as stack:
+        question = question_of(plan(*words).prediction.setup, words, offline=True, stack=stack)
+
+    assert question.argv[2:] == ("--seed", "1")
+
+
+def test_what_was_traced_replaces_the_rules_and_says_so() -> None:
+    before = plan("Qwen/Qwen3-8B")
+    exact = exact_plan(before, engine=ENGINE, asker=Asked())
+
+    ledger = exact.plan.prediction.ledger
+    assert ledger is not None
+    assert (ledger.weights.expected, ledger.weights.basis) == (15 * GIB, Basis.TRACED)
+    assert ledger.activation.basis is Basis.TRACED
+    assert ledger.activation.low < 2 * GIB < ledger.activation.high
+    assert ledger.requested == before.prediction.ledger.requested  # type: ignore[union-attr]
+    assert any("traced by vLLM 0.28.0" in note for note in exact.plan.notes)
+
+
+def test_a_planner_that_disagrees_is_told() -> None:
+    exact = exact_plan(plan("Qwen/Qwen3-8B"), engine=ENGINE, asker=Asked(blocks=7))
+
+    assert any("vLLM's planner makes 7 blocks" in note for note in exact.plan.notes)
+
+
+def test_a_backend_that_disagrees_is_told() -> None:
+    exact = exact_plan(plan("Qwen/Qwen3-8B"), engine=ENGINE, asker=Asked(backend="FLASHINFER"))
+
+    assert any("chooses FLASHINFER, the rules FLASH_ATTN" in note for note in exact.plan.notes)
+
+
+def test_where_it_stops_the_rules_answer_and_the_step_is_named() -> None:
+    before = plan("Qwen/Qwen3-8B")
+    failed = TraceFailed("build the model", "ModuleNotFoundError: No module named 'cutlass'")
+
+    exact = exact_plan(before, engine=ENGINE, asker=Asked(fails=failed))
+
+    assert exact.answer is None
+    assert exact.plan.prediction == before.prediction
+    assert any("'build the model'" in note and "cutlass" in note for note in exact.plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpu", "vllm", "says"),
+    [
+        (("Qwen/Qwen3-8B",), "MI300X", "0.28.0", "only NVIDIA"),
+        (("Qwen/Qwen3-8B", "-pp", "2"), "2x H100", "0.28.0", "pipeline"),
+        (("Qwen/Qwen2.5-7B-Instruct",), "H100", "0.6.6", "V0"),
+        (("Qwen/Qwen3-8B", "--max-model-len", "9999999"), "H100", "0.28.0", "refuses"),
+    ],
+)
+def test_what_is_not_traced_says_why(words: tuple[str, ...], gpu: str, vllm: str, says: str) -> None:
+    exact = exact_plan(plan(*words, gpu=gpu, vllm=vllm), engine=ENGINE, asker=Asked())
+
+    assert says in exact.problem
+    assert exact.answer is None
+
+
+def test_the_report_names_what_is_alive_at_the_peak() -> None:
+    exact = exact_plan(plan("Qwen/Qwen3-8B"), engine=ENGINE, asker=Asked())
+    data = exact_data(exact)
+
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert data["kind"] == "dry-run"
+    assert data["trace"]["at_peak"][0]["shape"] == [1024, 128256]
+    assert exact.answer is not None
+    assert "1,024 x 128,256 float32 (aten.softmax" in described(exact.answer.at_peak[0])

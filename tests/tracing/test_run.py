@@ -1,0 +1,86 @@
+"""The child process: its answer is taken, its failure named, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvroom.tracing.engines import Engine
+from kvroom.tracing.question import Question
+from kvroom.tracing.run import TraceFailed, ask
+
+FAILED = """os.write(fd, b'{"failed": {"step": "build", "kind": "KeyError", "message": "x", "where": ""}}')"""
+QUESTION = Question(("--model", "x"), {"name": "card", "capability": [9, 0], "total": 1, "used": 0}, {})
+ANSWER = """{"answer": {"vllm_version": "0.28.0", "settings": {}, "weights": 5, "activation": 6, "requested": 7,
+"backends": {}, "pools": [], "at_peak": [{"bytes": 1, "shape": [2, 3], "dtype": "torch.float32", "operator": "a"}],
+"runner": "r", "missing_operators": ["_C::x"], "unsure": {"item": 2}, "seconds": 1.5, "peak_rss": 9}}"""
+
+
+def engine(folder: Path, code: str) -> Engine:
+    """An environment whose interpreter runs ``code`` with the answer's descriptor as ``fd``."""
+    path = folder / "python"
+    program = f"import json, os, sys, time\nquestion = json.load(sys.stdin)\nfd = int(sys.argv[4])\n{code}\n"
+    (folder / "child.py").write_text(program, "utf-8")
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {folder / "child.py"} "$@"\n', "utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return Engine(path, (folder,), "0.28.0", "kept")
+
+
+def test_steps_are_heard_and_the_answer_taken(tmp_path: Path) -> None:
+    line = ANSWER.replace("\n", " ")
+    steps: list[str] = []
+
+    answer = ask(
+        engine(tmp_path, f'os.write(fd, b\'{{"step": "one", "at": 0}}\\n\' + {line.encode()!r} + b\'\\n\')'),
+        QUESTION,
+        steps.append,
+    )
+
+    assert steps == ["one"]
+    assert (answer.weights, answer.activation, answer.guessed) == (5, 6, ("_C::x", "item"))
+    assert answer.at_peak[0].dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("code", "step", "says"),
+    [
+        (FAILED, "build", "KeyError: x"),
+        ("print('No module named vllm', file=sys.stderr); sys.exit(1)", "start", "No module named vllm"),
+        ("os.kill(os.getpid(), 9)", "start", "signal 9"),
+        ("time.sleep(600)", "start", "no answer within"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_named(tmp_path: Path, code: str, step: str, says: str) -> None:
+    with pytest.raises(TraceFailed, match=says) as caught:
+        ask(engine(tmp_path, code), QUESTION, lambda _: None, patience_s=2.0)
+
+    assert caught.value.step == step
+
+
+def test_a_child_that_started_others_takes_them_along(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    start = "import subprocess\np = subprocess.Popen(['sleep', '600'])"
+    code = f"{start}\nopen({str(note)!r}, 'w').write(str(p.pid))\ntime.sleep(600)"
+
+    with pytest.raises(TraceFailed):
+        ask(engine(tmp_path, code), QUESTION, lambda _: None, patience_s=2.0)
+
+    pid = int(note.read_text("utf-8"))
+    for _ in range(100):
+        if not _runs(pid):
+            break
+        time.sleep(0.05)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").split()[2] != "Z"
