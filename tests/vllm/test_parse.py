@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -265,21 +264,6 @@ def test_an_empty_config_file_changes_nothing() -> None:
 def test_two_config_files_are_refused() -> None:
     with pytest.raises(UsageError, match="more than once"):
         parse("m --config a.yaml --config b.yaml", file="")
-
-
-def test_a_usual_line_is_read_quickly() -> None:
-    words = shlex.split(
-        "Qwen/Qwen3-8B --tensor-parallel-size 2 --max-model-len 32k --gpu-memory-utilization 0.92 "
-        "--enable-prefix-caching --max-num-seqs 64 --kv-cache-dtype fp8 --port 8000 --trust-remote-code"
-    )
-    release = Release(0, 28, 0)
-    parse_serve_args(words, release=release)
-    best = 1.0
-    for _ in range(20):
-        start = time.perf_counter()
-        parse_serve_args(words, release=release)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.001
 
 
 @given(st.lists(st.text(alphabet="-=.{}\"'abcmtp012K_ ", max_size=12), max_size=8))

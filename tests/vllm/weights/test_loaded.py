@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -254,18 +253,11 @@ def test_an_unknown_architecture_is_wide_and_its_headers_decide(load: Load) -> N
     assert sum(size for _, size in known.parts) == known.expected
 
 
-def test_a_repeated_question_costs_microseconds() -> None:
-    shape, args, rules, device = catalogue_shape(DEEPSEEK), EngineArgs(tensor_parallel_size=8), None, gpu()
+def test_a_repeated_question_is_not_worked_out_again() -> None:
+    shape, args, device = catalogue_shape(DEEPSEEK), EngineArgs(tensor_parallel_size=8), gpu()
     rules = rules_for(Release(0, 32, 0))
-    loaded_weights(shape, args, rules, device)
-    best = min(_seconds(lambda: loaded_weights(shape, args, rules, device)) for _ in range(200))
-    assert best < 100e-6  # about 7 on an idle core; the bound leaves room for a busy one
 
-
-def _seconds(call: Any) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    assert loaded_weights(shape, args, rules, device) is loaded_weights(shape, args, rules, device)
 
 
 @given(size=st.integers(1, 4 * GIB))
