@@ -56,7 +56,7 @@ class Card(TorchDispatchMode):
         super().__init__()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.total, self.used = total, used
-        self.current = self.peak = 0
+        self.peak = self._upper = 0
         self._products = products
         self.at_peak: list[tuple[int, str, tuple[int, ...], str]] = []
         self.unsure: Counter[str] = Counter()
@@ -64,15 +64,19 @@ class Card(TorchDispatchMode):
         self._before: set[int] = set()
         self._live: dict[int, tuple[StorageWeakRef, int, str, tuple[int, ...], str]] = {}
 
+    @property
+    def current(self) -> int:
+        """Bytes that are alive."""
+        self._drop_dead()
+        return self._upper
+
     def reset_peak(self) -> None:
         """Start a new peak at what is alive now; ``at_peak`` then lists what came after."""
-        self._drop_dead()
         self.peak, self.at_peak = self.current, []
         self._before = set(self._live)
 
     def free(self) -> int:
         """Bytes of the card that nothing holds."""
-        self._drop_dead()
         return self.total - self.used - self.current
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -91,7 +95,6 @@ class Card(TorchDispatchMode):
         return self._shaped(func, args, kwargs, flat, fakes)
 
     def _shaped(self, func: Any, args: Any, kwargs: Any, flat: list[Any], fakes: list[FakeTensor]) -> Any:
-        self._drop_dead()
         for each in fakes:
             each.constant = None  # else torch would compute on a card that is not there
         if kwargs.get("generator") is not None:
@@ -124,35 +127,36 @@ class Card(TorchDispatchMode):
 
     def _count(self, func: Any, out: Any, inputs: list[FakeTensor]) -> None:
         if self._products and func.overloadpacket in _PRODUCTS and not isinstance(out, list):
-            self.current, self._products = self.current + self._products, 0
-        before = self.current
+            self._upper, self._products = self._upper + self._products, 0
+        added = 0
         for each in out if isinstance(out, tuple | list) else (out,):
             if isinstance(each, FakeTensor):
                 each.constant = None
                 if each.device.type == "cuda":
-                    self._add(each, str(func))
+                    added += self._add(each, str(func))
         inside = _INSIDE.get(func.overloadpacket)
-        extra = int(inside * inputs[0].numel()) if inside and inputs and self.current > before else 0
-        if self.current + extra > self.peak:
-            self.peak, self.at_peak = self.current + extra, self._largest()
+        extra = int(inside * inputs[0].numel()) if inside and inputs and added else 0
+        if self._upper + extra > self.peak and self.current + extra > self.peak:
+            self.peak, self.at_peak = self._upper + extra, self._largest()
             if extra:
                 self.at_peak.insert(0, (extra, f"inside {func}", tuple(inputs[0].shape), "temporary"))
 
-    def _add(self, tensor: FakeTensor, name: str) -> None:
+    def _add(self, tensor: FakeTensor, name: str) -> int:
         storage = tensor.untyped_storage()
         key = storage._cdata
         known = self._live.get(key)
         if known is not None and not known[0].expired():
-            return
+            return 0
         if known is not None:
-            self.current -= self._live.pop(key)[1]
+            self._upper -= self._live.pop(key)[1]
         size = -(-storage.nbytes() // ROUND) * ROUND
         self._live[key] = (StorageWeakRef(storage), size, name, tuple(tensor.shape), str(tensor.dtype))
-        self.current += size
+        self._upper += size
+        return size
 
     def _drop_dead(self) -> None:
         for key in [key for key, value in self._live.items() if value[0].expired()]:
-            self.current -= self._live.pop(key)[1]
+            self._upper -= self._live.pop(key)[1]
 
     def _largest(self) -> list[tuple[int, str, tuple[int, ...], str]]:
         alive = ((key, *value[1:]) for key, value in self._live.items() if key not in self._before)

@@ -36,7 +36,7 @@ def install(description: Description) -> None:
         "use_custom_allreduce": lambda cls: False,
         "set_device": lambda cls, device: None,
         "log_warnings": lambda cls: None,
-        "is_pin_memory_available": lambda cls: False,
+        "is_pin_memory_available": lambda cls: True,
         "get_all_device_numa_nodes": lambda cls: None,
         "is_arch_support_pdl": lambda cls: description.capability[0] >= 9,
         "support_static_graph_mode": lambda cls: True,

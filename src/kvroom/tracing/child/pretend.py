@@ -218,6 +218,7 @@ def cuda(description: Description, card: Card) -> None:
     torch.cuda.memory.get_allocator_backend = lambda: "none"
     torch.Event = Stream  # type: ignore[misc,assignment]
     torch.Tensor.pin_memory = lambda self, *_, **__: self  # type: ignore[method-assign]
+    torch.Tensor.is_pinned = lambda self, *_, **__: self.device.type == "cpu"  # type: ignore[method-assign]
     torch.version.cuda = "13.0"
     torch.Generator = _Generator  # type: ignore[misc]
 

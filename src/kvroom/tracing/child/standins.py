@@ -11,52 +11,22 @@ from typing import Any
 import torch
 from torch._ops import _OpNamespace
 
-from . import bodies, moved
+from . import bodies, moved, shapes
 from .pretend import Description, module
 
-NAMESPACES = frozenset(
-    """_C _moe_C _C_cache_ops _C_cuda_utils _C_custom_ar _vllm_fa2_C _vllm_fa3_C _flashmla_C
-    _flashmla_extension_C _qutlass_C _dsa_C""".split()
-)
-"""Where vLLM registers compiled operators."""
 missing: set[str] = set()
 """Compiled operators that were asked for and did nothing."""
-
-
-def _repacked(weight: torch.Tensor, rows: int, columns: int, bits: int) -> torch.Tensor:
-    """The shape of Marlin's tiles of 16 rows."""
-    return torch.empty(rows // 16, columns * 16 // (32 // bits), dtype=torch.int32, device=weight.device)
-
-
-def _topk(scores: torch.Tensor, _groups: int, _topk_group: int, topk: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-    shape = (scores.shape[0], topk)
-    return (
-        torch.empty(shape, dtype=torch.float32, device=scores.device),
-        torch.empty(shape, dtype=torch.int32, device=scores.device),
-    )
-
-
-def _marlin(a: torch.Tensor, _c: Any, weight: torch.Tensor, *rest: Any, **__: Any) -> torch.Tensor:
-    columns = rest[-4] if len(rest) > 4 and isinstance(rest[-4], int) else weight.shape[1]
-    return torch.empty(a.shape[0], columns, dtype=a.dtype, device=a.device)
-
-
-_SHAPES: dict[str, Callable[..., Any]] = {
-    "gptq_marlin_repack": lambda weight, _perm, rows, columns, bits, *_, **__: _repacked(weight, rows, columns, bits),
-    "awq_marlin_repack": lambda weight, rows, columns, bits, *_, **__: _repacked(weight, rows, columns, bits),
-    "marlin_gemm": _marlin,
-    "gptq_marlin_gemm": _marlin,
-    "get_cuda_view_from_cpu_tensor": lambda tensor: tensor,
-    "grouped_topk": _topk,
-}
-"""Compiled operators that return something, by the shape of what they return."""
 
 
 class _Operator:
     """A compiled operator that is not there."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = self.default = function
+    def __init__(self, namespace: str, name: str, capability: tuple[int, int]) -> None:
+        self._name = f"{namespace}::{name}"
+        self.function = shapes.of(namespace, name, capability) or self._nothing
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        missing.add(self._name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -64,23 +34,12 @@ class _Operator:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.function
-
-
-def _operator(namespace: str, name: str, capability: tuple[int, int]) -> _Operator:
-    if name in _SHAPES:
-        return _Operator(_SHAPES[name])
-    if "support" in name:
-        return _Operator(lambda *_, **__: capability[0] >= 9)
-
-    def nothing(*_: Any, **__: Any) -> None:
-        missing.add(f"{namespace}::{name}")
-
-    return _Operator(nothing)
+        return shapes.declared.get(f"{self._name}.{name}", self.function)
 
 
 def operators(description: Description) -> None:
     """Let compiled operators that are missing do nothing, and remember the Python body of vLLM's own."""
+    shapes.listen()
     home, key = moved.home("direct_register_custom_op")
     register = getattr(home, key)
 
@@ -94,14 +53,14 @@ def operators(description: Description) -> None:
     def found(self: Any, name: str) -> Any:
         caller = sys._getframe(1)
         importing = caller.f_code.co_name == "<module>"
-        if self.name in NAMESPACES and not name.startswith("__") and not importing:
-            return _operator(self.name, name, description.capability)
+        ours = self.name in shapes.NAMESPACES and not name.startswith("__")
+        if ours and not importing:
+            return _Operator(self.name, name, description.capability)
         try:
             return real(self, name)
         except AttributeError:
-            probing = importing and caller.f_globals.get("__name__") == "vllm._custom_ops"
-            if self.name in NAMESPACES and not name.startswith("__") and not probing:
-                return _operator(self.name, name, description.capability)
+            if ours:
+                return _Operator(self.name, name, description.capability)
             raise
 
     _OpNamespace.__getattr__ = found  # type: ignore[method-assign]
