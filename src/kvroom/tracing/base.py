@@ -19,7 +19,7 @@ from kvroom.vllm.rules import NEWEST
 STEPS = 4
 """Steps that making it takes."""
 ROOM_GIB = 4.0
-"""Free disk space that making it takes; the half of it is given back."""
+"""Free disk space that making it takes, downloads included."""
 _OLDER_NEED = ("gguf", "diskcache")
 """What only older releases ask for, and import."""
 _SECRET = re.compile(r"//[^/@\s]+@")

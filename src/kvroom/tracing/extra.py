@@ -1,4 +1,8 @@
-"""A release's own transformers, before the base's, where the base's is not what the release asks for."""
+"""A release's own transformers, before the base's, where the base's is not one that the release knew.
+
+Most releases ask for no newest version, and fail on some models with what came later: vLLM 0.26 and older
+cannot read Gemma 4 or OLMo 3.1 through transformers 5.19. So they get the newest of their time.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,30 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from kvroom.tracing.build import Site, site_packages, versions_in
 from kvroom.tracing.keep import interpreter
 from kvroom.tracing.wheels import Wheel, applicable
 
 _NAME = "transformers"
+_TIMES = (
+    ("2026-04-13", "5.5.4"),
+    ("2026-04-23", "5.6.2"),
+    ("2026-04-28", "5.7.0"),
+    ("2026-05-13", "5.8.1"),
+    ("2026-05-20", "5.9.0"),
+    ("2026-06-10", "5.11.0"),
+    ("2026-06-15", "5.12.1"),
+    ("2026-07-11", "5.13.1"),
+    ("2026-07-16", "5.14.1"),
+    ("2026-08-19", "5.15.1"),
+    ("2026-08-26", "5.16.1"),
+    ("2026-09-09", "5.17.0"),
+    ("2026-09-30", "5.18.0"),
+    ("2026-10-06", "5.19.0"),
+)
+"""When versions of transformers were built (the last of each minor one), from their wheels."""
 _ROUNDS = 3
 """A package asks for others, these for more; what is deeper is the base's."""
 
@@ -28,8 +50,19 @@ def wanted_transformers(choice: str, wheel: Wheel, base: Path) -> str:
     if choice != "auto":
         return f"{_NAME}=={choice}"
     asked = SpecifierSet(wheel.asked(_NAME))
-    has = versions_in(site_packages(base)).get(_NAME)
-    return "" if has and asked.contains(has, prereleases=True) else f"{_NAME}{asked}"
+    then = _of_its_time(wheel.made, asked)
+    text = versions_in(site_packages(base)).get(_NAME)
+    if text is not None and asked.contains(text, prereleases=True):
+        known = then is None or Version(text).release[:2] <= Version(then).release[:2]
+        if known:
+            return ""
+    return f"{_NAME}{asked & SpecifierSet(f'<={then}') if then else asked}"
+
+
+def _of_its_time(made: str, asked: SpecifierSet) -> str | None:
+    """The newest version there was the day before ``made`` among those asked for; None where unknown."""
+    before = [version for day, version in _TIMES if day < made and asked.contains(version)]
+    return before[-1] if before else None
 
 
 def add_transformers(site: Site, base: Path, requirement: str, target: Path) -> None:

@@ -30,7 +30,10 @@ _TOLD = ("Downloading ", "Using cached ", "Building wheel", "Installing collecte
 """How the lines of pip begin that are worth showing."""
 _POLL_S = 1.0
 _END_S = 10.0
-_VERSION = "import vllm; print('vllm-version', vllm.__version__)"
+_VERSION = (
+    "import sys; sys.path[:] = [place for place in sys.path if place]; "  # the current folder may be a clone of vLLM
+    "import vllm; print('vllm-version', vllm.__version__)"
+)
 
 
 class Progress(Protocol):
@@ -128,7 +131,8 @@ def _run(
         raise InstallError(f"{command[0]} cannot be run: {reason(error)}.", "Is it still there?") from None
     assert process.stdout is not None
     printed: queue.Queue[bytes | None] = queue.Queue()
-    threading.Thread(target=_read, args=(process.stdout, printed), daemon=True).start()
+    reader = threading.Thread(target=_read, args=(process.stdout, printed), daemon=True)
+    reader.start()
     last: list[str] = []
     try:
         while True:
@@ -146,11 +150,13 @@ def _run(
         return None if process.wait() == 0 else last
     finally:
         _end(process)
+        reader.join(_END_S)
 
 
 def _read(stream: IO[bytes], printed: queue.Queue[bytes | None]) -> None:
-    for line in stream:
-        printed.put(line)
+    with stream:
+        for line in stream:
+            printed.put(line)
     printed.put(None)
 
 

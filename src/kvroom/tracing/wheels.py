@@ -35,6 +35,8 @@ class Wheel:
     distribution: str
     version: str
     """Without a local part: ``+cpu`` would make vLLM choose the CPU."""
+    made: str
+    """The day it was built, ISO 8601."""
     requires: tuple[Requirement, ...]
     """What it asks for on this interpreter and machine, without extras."""
 
@@ -52,6 +54,7 @@ def open_wheel(path: Path) -> Wheel:
     try:
         with zipfile.ZipFile(path) as archive:
             text = _read(archive, _METADATA)
+            made = "{:04}-{:02}-{:02}".format(*max(member.date_time for member in archive.infolist()))
     except (OSError, zipfile.BadZipFile, KeyError) as error:
         raise InstallError(f"{path.name} cannot be read as a wheel: {error}.", "Try again.") from None
     headers = HeaderParser().parsestr(text)
@@ -62,7 +65,8 @@ def open_wheel(path: Path) -> Wheel:
         version = ""
     if not name or not version:
         raise InstallError(f"{path.name} does not say its name and version.", "Try again.")
-    return Wheel(path, canonicalize_name(name), version, applicable(headers.get_all("Requires-Dist") or ()))
+    requires = applicable(headers.get_all("Requires-Dist") or ())
+    return Wheel(path, canonicalize_name(name), version, made, requires)
 
 
 def applicable(texts: Iterable[str]) -> tuple[Requirement, ...]:
