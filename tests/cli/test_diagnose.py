@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.doctor.logs import CUT, REFUSED, SERVING
 from kvroom.cli.inputs import follow_log
 from kvroom.cli.main import run
 from kvroom.doctor.diagnose import open_log
+from kvroom.files import open_stream
 from kvroom.logs.reading import State
 
 
@@ -119,3 +122,73 @@ def test_following_waits_for_the_whole_error_and_no_longer() -> None:
 
 def test_following_a_log_that_stops_ends_when_its_writer_does() -> None:
     assert Written(CUT).follow() is State.UNFINISHED
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8b\x08", bytes(range(9)) * 99, b"", b"nothing\n"])
+def test_an_error_names_the_file(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.log"
+    path.write_bytes(content)
+
+    assert run(["diagnose", str(path)]) == 2
+    assert run(["diagnose", "--follow", str(path)] if content.startswith(b"\x1f") else ["compare", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("odd.log") == 2
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300, "a\0b", "/dev/null/x"])
+@pytest.mark.parametrize("command", [["diagnose"], ["diagnose", "--follow"]])
+def test_names_that_no_log_has(name: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, name]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_pipe_that_nobody_writes_to_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(OSError, match="nobody writes"):
+        open_stream(tmp_path / "pipe", wait=0.01)
+
+
+def test_a_pipe_with_a_writer_is_read_and_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for command in (["diagnose"], ["diagnose", "--follow"]):
+        writer = threading.Thread(target=pipe.write_text, args=(REFUSED, "utf-8"))
+        writer.start()
+        assert run([*command, str(pipe), "--offline"]) == 1
+        writer.join()
+    assert capsys.readouterr().out.count("FAILS") == 2
+
+
+def test_what_is_followed_may_be_endless_and_no_text() -> None:
+    assert run(["diagnose", "--follow", "/dev/zero"]) == 2
+
+
+def test_sharing_replaces_nothing_but_a_file(refused: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, link, pipe = tmp_path / "target.md", tmp_path / "link.md", tmp_path / "pipe"
+    target.write_text("old", "utf-8")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+
+    assert run(["diagnose", refused, "--offline", "--share", str(link)]) == 1
+    assert link.is_symlink()
+    assert "<details>" in target.read_text("utf-8")
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert run(["diagnose", refused, "--offline", "--share", str(pipe)]) == 2
+    assert pipe.is_fifo()
+
+
+def test_sharing_over_the_log_itself_is_refused(refused: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", refused, "--offline", "--share", refused]) == 2
+    assert "what was read" in capsys.readouterr().err
+    assert Path(refused).read_text("utf-8") == REFUSED
+
+
+def test_a_shared_file_has_the_rights_of_any_new_file(refused: str, tmp_path: Path) -> None:
+    other = tmp_path / ("x" * 240 + ".md")
+    (tmp_path / "plain").touch()
+
+    run(["diagnose", refused, "--offline", "--share", str(other)])
+
+    assert other.stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from kvroom.logs.read import read_log
 from kvroom.logs.scan import KEPT_STARTS, scan
 from kvroom.logs.source import pieces
@@ -66,3 +68,48 @@ def test_progress_bars_that_overwrite_themselves() -> None:
 
     assert [fact.values["done"] for fact in log.readings[0].facts.all("shards")] == ["0", "1", "2", "3", "4"]
     assert {fact.line for fact in log.readings[0].facts.all("shards")} == {2}
+
+
+def test_what_is_kept_of_long_lines_is_bounded_in_bytes() -> None:
+    line = b"x " * 20_000 + ROOM.format(1).strip().encode() + b" y" * 20_000 + b"\n"
+
+    found = scan(pieces(io.BytesIO(BANNER.format(0).encode() + line * 200)))
+    kept = found.starts[-1].candidates()
+
+    assert sum(len(each.raw) for each in kept) < 4_000_000
+    assert [each.number for each in kept] == sorted(each.number for each in kept)
+    assert kept[0].number == 1
+    assert kept[-1].number == 201
+
+
+def test_less_is_kept_of_a_start_that_another_one_follows() -> None:
+    start = BANNER.format(0) + ROOM.format(1) * 9000
+
+    found = scan(pieces(io.BytesIO((start * 2).encode())))
+    first, last = (sum(len(each.raw) for each in each_start.candidates()) for each_start in found.starts)
+
+    assert first < last / 2
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_line_ends_as_any_system_ends_it(end: str) -> None:
+    text = end.join([BANNER.format(2).strip(), "nothing", ROOM.format(3).strip(), ROOM.format(4).strip(), ""])
+
+    facts = read_log(io.BytesIO(text.encode())).readings[0].facts
+
+    assert [fact.values.get("gib") for fact in facts] == [None, "3.50", "4.50"]
+
+
+def test_the_first_of_very_many_errors_is_told() -> None:
+    lines = ["ValueError: early", *["ValueError: again"] * 5000]
+
+    reading = read_log(io.BytesIO("\n".join(lines).encode())).readings[0]
+
+    assert reading.error is not None
+    assert reading.error.line == 1
+
+
+def test_the_beginning_of_a_message_a_thousand_times_in_a_line() -> None:
+    line = "INFO [utils.py:233] " + "non-default args: {" * 5000 + "'model': 'm'}\n"
+
+    assert read_log(io.BytesIO(line.encode())).readings

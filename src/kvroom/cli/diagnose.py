@@ -51,7 +51,8 @@ def diagnose(
     if share is not None:
         from kvroom.report.diagnosis_markdown import diagnosis_markdown
 
-        write_file(share, "\n".join(diagnosis_markdown(each, excerpt=True) for each in found))
+        text = "\n".join(diagnosis_markdown(each, excerpt=True) for each in found)
+        write_file(share, text, not_over=[log for log in logs if log != "-"])
     if form == "json":
         from kvroom.report.diagnosis_json import diagnosis_data
 

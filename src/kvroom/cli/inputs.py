@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kvroom.doctor.diagnose import diagnose_log, open_log
 from kvroom.doctor.diagnosis import Diagnosis
 from kvroom.doctor.ticket import Ticket
 from kvroom.errors import UsageError, short
-from kvroom.files import reason
+from kvroom.files import open_stream, reason
 from kvroom.logs.read import Log
 from kvroom.logs.reading import State
 
 _SETTLES = 2.0
 """Seconds without a new line after an error until the log is taken as complete."""
 _EVERY = 0.5
+_SHARE = 3
+"""How many times as long as a reading took is waited for the next one."""
+_PART = 1 << 16
 
 
 def diagnoses_of(
@@ -40,41 +44,62 @@ def diagnoses_of(
 
 
 def _read(name: str) -> Log:
-    return open_log(sys.stdin.buffer if name == "-" else Path(name))
+    return open_log(sys.stdin.buffer if name == "-" else _path(name))
+
+
+def _path(name: str) -> Path:
+    if not name:
+        raise UsageError("The name of a log is empty.", "Give the path of a log, or `-` for the standard input.")
+    return Path(name)
 
 
 def _followed(name: str) -> Log:
     """The log ``name`` once its start is decided, or its writer is done."""
     if name == "-":
-        return _followed_input()
-    path = Path(name)
+        return _followed_stream(sys.stdin.buffer, "The standard input")
+    path = _path(name)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            with open_stream(path) as stream:
+                return _followed_stream(stream, short(name))
+        return follow_log(lambda: open_log(path), lambda: path.stat().st_size, time.monotonic, time.sleep)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{short(name)} cannot be read: {reason(error)}.", "Give the path of a log.") from None
 
-    def size() -> int:
-        try:
-            return path.stat().st_size
-        except OSError as error:
-            raise UsageError(f"{short(name)} cannot be read: {reason(error)}.", "Give the path of a log.") from None
 
-    return follow_log(lambda: open_log(path), size, time.monotonic, time.sleep)
-
-
-def _followed_input() -> Log:
-    """The standard input, copied to a file that can be read again as it grows."""
+def _followed_stream(stream: BinaryIO, name: str) -> Log:
+    """What ``stream`` brings, copied to a file that can be read again as it grows."""
     import tempfile
     import threading
 
-    with tempfile.NamedTemporaryFile(prefix="kvroom-") as spool:
-        done = threading.Event()
+    source = getattr(stream, "raw", stream)  # a thread that waits in a buffer would hold its lock at the end
+    done = threading.Event()
+    problem: list[OSError] = []
+    with tempfile.TemporaryDirectory(prefix="kvroom-") as folder:
+        path = Path(folder) / "log"
+        spool = path.open("wb", buffering=0)
 
         def copy() -> None:
-            for line in sys.stdin.buffer:
-                spool.write(line)
-                spool.flush()
+            try:
+                with spool:
+                    while part := source.read(_PART):
+                        spool.write(part)
+            except OSError as error:
+                problem.append(error)
+            except ValueError:  # closed by who asked: the answer is there
+                pass
             done.set()
 
         threading.Thread(target=copy, daemon=True).start()
-        path = Path(spool.name)
-        return follow_log(lambda: open_log(path), lambda: path.stat().st_size, time.monotonic, time.sleep, done.is_set)
+        try:
+            log = follow_log(
+                lambda: open_log(path), lambda: path.stat().st_size, time.monotonic, time.sleep, done.is_set
+            )
+        except UsageError as error:
+            raise UsageError(error.problem.replace(str(path), name), error.cure) from None
+    if problem:
+        raise UsageError(f"{name} cannot be followed: {reason(problem[0])}.", "Give a file instead.")
+    return log
 
 
 def follow_log(
@@ -92,14 +117,15 @@ def follow_log(
     log: Log | None = None
     while True:
         over = ended()
-        now = size()
+        now, took = size(), 0.0
         if now != seen:
             seen, since = now, clock()
             log = read() if now else None
+            took = clock() - since
         state = log.readings[0].state if log and log.readings else State.UNFINISHED
         quiet = clock() - since >= _SETTLES
         if log is not None and (over or state is State.SERVING or (state is not State.UNFINISHED and quiet)):
             return log
         if over:
             return read()
-        sleep(_EVERY)
+        sleep(max(_EVERY, _SHARE * took))

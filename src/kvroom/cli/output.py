@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvroom.errors import UsageError, short
+from kvroom.files import reason
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,17 +52,43 @@ def show(draw: Callable[[Console], None]) -> None:
     write(re.sub(r" +$", "", printed.get(), flags=re.MULTILINE))
 
 
-def write_file(name: str, text: str) -> None:
-    """Write ``text`` to the file ``name``, whole or not at all; UsageError where that cannot be."""
-    path = Path(name)
+def write_file(name: str, text: str, *, not_over: Sequence[str] = ()) -> None:
+    """Write ``text`` to the file ``name``, whole or not at all; UsageError where that cannot be.
+
+    A device or a pipe is written into, and a link is followed: nothing but a file is ever replaced, and none of
+    the files ``not_over``.
+    """
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"{short(name)} cannot be written: {error.strerror}.", "Give another file.") from None
+        path = Path(name).resolve()
+        if not name or any(Path(other).resolve() == path for other in not_over):
+            raise OSError(errno.EEXIST, "that is what was read" if name else "the name is empty")
+        mode = path.stat().st_mode if path.exists() else stat.S_IFREG
+        if stat.S_ISREG(mode):
+            _replace(path, text, stat.S_IMODE(mode))
+        else:
+            _write_into(path, text)
+    except (OSError, ValueError, RuntimeError) as error:
+        shown = short(name) or "An empty name"
+        raise UsageError(f"{shown} cannot be written: {reason(error)}.", "Give another file.") from None
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """A file in place of the one at ``path``, with the rights ``mode``, or those of a new file."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".kvroom-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(mode or 0o666 & ~mask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _write_into(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe without a reader is an error
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)

@@ -134,12 +134,7 @@ def _one(launches: list[Launch]) -> Launch:
 
 def _log(name: str) -> Log:
     """The log in a file or (``-``) the standard input; UsageError where there is none."""
-    try:
-        log = open_log(sys.stdin.buffer if name == "-" else Path(name))
-    except UsageError as error:
-        if error.problem.startswith(_named(name)):
-            raise
-        raise UsageError(f"{_named(name)}: {error.problem}", error.cure) from None
+    log = open_log(sys.stdin.buffer if name == "-" else Path(name))
     if log.size == 0:
         raise UsageError(f"{_named(name)} is empty.", _WANTED)
     if log.empty or not log.readings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from kvroom.doctor.price import offers_of
 from kvroom.doctor.sniff import what_else
 from kvroom.doctor.ticket import Ticket
 from kvroom.errors import UsageError, short
-from kvroom.files import reason
+from kvroom.files import open_stream, reason
 from kvroom.findings.case import Case
 from kvroom.findings.finding import Finding, Severity
 from kvroom.findings.held import held_against
@@ -52,13 +53,21 @@ def open_log(log: str | bytes | os.PathLike[str] | BinaryIO) -> Log:
         data = log.encode("utf-8", "replace") if isinstance(log, str) else log
         return read_log(io.BytesIO(data))
     if isinstance(log, os.PathLike):
+        name = short(str(Path(log)))
         try:
-            with Path(log).open("rb") as stream:
-                return read_log(stream)
+            with open_stream(Path(log)) as stream:
+                return _read(stream, name)
         except (OSError, ValueError) as error:
-            shown = short(str(Path(log)))
-            raise UsageError(f"{shown} cannot be read: {reason(error)}.", "Give the path of a log.") from None
-    return read_log(log)
+            raise UsageError(f"{name} cannot be read: {reason(error)}.", "Give the path of a log.") from None
+    return _read(log, "The standard input" if log is getattr(sys.stdin, "buffer", None) else "")
+
+
+def _read(stream: BinaryIO, name: str) -> Log:
+    """The log in ``stream``; an error says the name as well."""
+    try:
+        return read_log(stream)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.problem}" if name else error.problem, error.cure) from None
 
 
 def diagnose_log(log: Log, ticket: Ticket, source: str = "") -> list[Diagnosis]:

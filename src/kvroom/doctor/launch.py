@@ -82,7 +82,7 @@ def known_launch(reading: Reading, ticket: Ticket) -> Known:
             "the card or the flags are others than said, so nothing is priced."
         )
         return Known(tuple(candidate), env, release, predicted, notes=tuple(notes))
-    notes.append(f"No prediction: {problem}")
+    notes.append(f"No prediction: {problem or 'no word of the launch names a model.'}")
     return Known(words, env, release, notes=tuple(notes))
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 
 def number_of(value: object) -> float | None:
     """``value`` as a number, None where it is none.
 
-    >>> number_of("0.9"), number_of(True), number_of("auto")
-    (0.9, None, None)
+    >>> number_of("0.9"), number_of(True), number_of("auto"), number_of("nan"), number_of("1e999")
+    (0.9, None, None, None, None)
     """
     if isinstance(value, bool):
         return None
     try:
-        return float(str(value))
+        number = float(str(value))
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
 
 
 def whole_number(value: object) -> int | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import shlex
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from kvroom.logs.facts import Fact, Facts
+from kvroom.redaction import MASK, is_secret_name
 
 _PAIR = re.compile(r"(?:^|[,\s(])(\w{2,60})=")
 _PROMPT = re.compile(
@@ -103,14 +106,11 @@ def _json(value: dict[Any, Any]) -> str:
 
 def _dict(text: str) -> dict[str, Any]:
     """The dictionary that ``text`` begins with, also where it is cut or holds what is no literal."""
-    try:
-        found = ast.literal_eval(text[:_LONGEST])
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        found = None
+    text = text[:_LONGEST]
+    found = _literal(text)
     if isinstance(found, dict):
         return {str(name): value for name, value in found.items()}
-    pairs = re.finditer(r"'(\w{1,80})': ", text[:_LONGEST])
-    return {pair[1]: value for pair in pairs if (value := _value(text, pair.end())) is not _NOTHING}
+    return _pairs(text, _ENTRY)
 
 
 def _namespace(text: str) -> dict[str, Any]:
@@ -126,36 +126,71 @@ _NAMESPACE_KEPT = frozenset(
     enable_lora max_loras max_lora_rank limit_mm_per_prompt served_model_name load_format tokenizer_mode
     disable_custom_all_reduce speculative_model num_speculative_tokens revision""".split()
 )
-_NOTHING = object()
+_NOTHING, _NO_LITERAL = object(), object()
+_ENTRY = re.compile(r"'(\w{1,80})': ")
+_TOO_LARGE = 2**63
+_DIGITS = 20
 
 
 def _keywords(text: str) -> dict[str, Any]:
     """``name=value`` pairs at the top level of ``text``."""
-    text = text[:_LONGEST]
+    return _pairs(text[:_LONGEST], _PAIR)
+
+
+def _pairs(text: str, name: re.Pattern[str]) -> dict[str, Any]:
+    """The values behind each ``name``, of which none is looked for inside the value before it."""
     found: dict[str, Any] = {}
     at = 0
-    while pair := _PAIR.search(text, at):
+    while pair := name.search(text, at):
         value, end = _value_at(text, pair.end())
         if value is not _NOTHING:
-            found.setdefault(pair[1], value)
+            found.setdefault(pair[1], _hidden(value) if is_secret_name(pair[1]) else value)
         at = max(end, pair.end())
     return found
-
-
-def _value(text: str, at: int) -> object:
-    return _value_at(text, at)[0]
 
 
 def _value_at(text: str, at: int) -> tuple[object, int]:
     """The value that begins at ``at`` and where it ends: a literal, else the bare words up to the next comma."""
     end = _end(text, at)
     bare = text[at:end].strip()
+    value = _literal(bare)
+    if value is not _NO_LITERAL:
+        return value, end
+    bare = re.split(r"\s(?:\.\.\.|…)", bare, maxsplit=1)[0]
+    if not bare or "…" in bare or bare == "...":
+        return _NOTHING, end
+    if bare.isdecimal():
+        return (_plain(int(bare)) if len(bare) <= _DIGITS else _NOTHING), end
+    return bare, end
+
+
+def _literal(text: str) -> object:
+    """The value that ``text`` is a literal of, ``_NOTHING`` for one of no use, ``_NO_LITERAL`` for none."""
     try:
-        return ast.literal_eval(bare), end
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        bare = re.split(r"\s(?:\.\.\.|…)", bare, maxsplit=1)[0]
-        cut = not bare or "…" in bare or bare == "..."
-        return (_NOTHING if cut else int(bare) if bare.isdecimal() else bare), end
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a backslash in a path that is no escape
+            return _plain(ast.literal_eval(text))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return _NO_LITERAL
+
+
+def _plain(value: object) -> object:
+    """``value`` as JSON could hold it, without numbers that no setting has; ``_NOTHING`` for what is none."""
+    if isinstance(value, dict):
+        entries = ((str(name), _plain(each)) for name, each in value.items())
+        return {name: _hidden(each) if is_secret_name(name) else each for name, each in entries if each is not _NOTHING}
+    if isinstance(value, list | tuple | set):
+        return [each for item in value if (each := _plain(item)) is not _NOTHING]
+    if isinstance(value, bool | str | None):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _TOO_LARGE else _NOTHING
+    return value if isinstance(value, float) and math.isfinite(value) else _NOTHING
+
+
+def _hidden(value: object) -> object:
+    """What stands for the value of a secret."""
+    return value if value is None or isinstance(value, bool | int | float) else MASK
 
 
 def _end(text: str, at: int) -> int:

@@ -105,7 +105,8 @@ def marks_of(facts: Iterable[Fact]) -> tuple[Mark, ...]:
     for fact in facts:
         if fact.role in {"reached", "passed"} and fact.stage in _RANK:
             passed = fact.role == "passed"
-            found.setdefault((fact.stage, passed), Mark(fact.stage, fact.line, fact.time, passed))
+            if (fact.stage, passed) not in found:
+                found[fact.stage, passed] = Mark(fact.stage, fact.line, fact.time, passed)
     return tuple(sorted(found.values(), key=lambda mark: (mark.line, rank(mark.stage))))
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvroom.redaction.cleaning import UNSEEN, Cleaner, clean, clean_command
+from kvroom.redaction.named import is_secret_name
 from kvroom.redaction.tokens import MASK
 
 if TYPE_CHECKING:
     from kvroom.redaction.identity import Anonymizer, anonymous
 
-__all__ = ["MASK", "UNSEEN", "Anonymizer", "Cleaner", "anonymous", "clean", "clean_command"]
+__all__ = ["MASK", "UNSEEN", "Anonymizer", "Cleaner", "anonymous", "clean", "clean_command", "is_secret_name"]
 
 
 def __getattr__(name: str) -> object:

@@ -165,6 +165,15 @@ def _judge(name: str, *, query: bool = False, assigned: bool = True) -> int:
     return _NO
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a text under ``name`` is to be taken for a secret.
+
+    >>> is_secret_name("api_key"), is_secret_name("hf-token"), is_secret_name("tokenizer"), is_secret_name("bos_token")
+    (True, True, False, False)
+    """
+    return _judge(name[:200]) != _NO
+
+
 def _masked(value: str) -> str:
     opening = _OPENING.match(value)
     if opening:

@@ -9,7 +9,7 @@ from kvroom.ledger.entries import Entry
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Verdict
 from kvroom.plans.plan import Plan
-from kvroom.redaction import clean, clean_command
+from kvroom.redaction import MASK, clean, clean_command, is_secret_name
 from kvroom.remedies.remedy import Remedy
 from kvroom.report.schema import SCHEMA
 from kvroom.vllm.kv.capacity import Pool
@@ -53,13 +53,16 @@ def plan_data(plan: Plan) -> dict[str, Any]:
     return {key: cleaned(value) for key, value in data.items()}
 
 
-def cleaned(value: Any) -> Any:
-    """``value`` with every text in it fit to be printed."""
+def cleaned(value: Any, *, secret: bool = False) -> Any:
+    """``value`` with every text in it fit to be printed; with ``secret``, as under the name of one, with none."""
     if isinstance(value, str):
-        return clean(value)
+        return MASK if secret else clean(value)
     if isinstance(value, dict):
-        return {key: cleaned(each) for key, each in value.items()}
-    return [cleaned(each) for each in value] if isinstance(value, list) else value
+        return {
+            cleaned(key, secret=secret): cleaned(each, secret=secret or is_secret_name(key))
+            for key, each in value.items()
+        }
+    return [cleaned(each, secret=secret) for each in value] if isinstance(value, list) else value
 
 
 def entry_data(entry: Entry) -> dict[str, Any]:

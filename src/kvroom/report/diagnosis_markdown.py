@@ -13,7 +13,7 @@ from kvroom.units import GIB
 
 _EXCERPT = 200
 _LONGEST = 600
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!@])")
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!@&$])")
 
 
 def diagnosis_markdown(diagnosis: Diagnosis, *, excerpt: bool = False) -> str:
@@ -30,7 +30,7 @@ def diagnosis_markdown(diagnosis: Diagnosis, *, excerpt: bool = False) -> str:
 
 def _lines(diagnosis: Diagnosis, hide: Anonymizer) -> Iterator[str]:
     def said(text: str) -> str:
-        return _MARKUP.sub(r"\\\1", hide(text))
+        return _shown(hide(text))
 
     reading = diagnosis.reading
     yield f"**{diagnosis.verdict.status.upper()}** {said(identity(diagnosis))}: {said(headline(diagnosis))}"
@@ -87,6 +87,11 @@ def _fenced(lines: list[str]) -> Iterator[str]:
     yield fence
 
 
+def _shown(text: str) -> str:
+    """``text`` on one line in which nothing is taken for markup; a backslash alone does not stop a mention."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split())).replace("@", "@\u2060")
+
+
 def _code(text: str) -> str:
     text = text.replace("|", "\\|").replace("\n", " ")
-    return f"`{text}`" if "`" not in text else _MARKUP.sub(r"\\\1", text)
+    return f"`{text}`" if "`" not in text else _shown(text)
