@@ -225,3 +225,11 @@ def test_markup_of_others_is_no_markup_here() -> None:
     assert not re.search(r"(?<!\\)[<>|$&\[\]]", identity)
     assert "@team" not in text
     assert "\n# " not in text
+
+
+def test_a_command_that_vllm_would_not_read_is_said_to_be_so() -> None:
+    command = "vllm serve Qwen/Qwen3-8B --max-model-len 1e400"
+
+    notes = kvroom.diagnose(LOGS[0].read_text("utf-8"), command=command, gpu="H100", offline=True).known.notes
+
+    assert any(note.startswith("No prediction: ") and "max-model-len" in note for note in notes)

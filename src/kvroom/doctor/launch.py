@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvroom.doctor.card import card_of
@@ -82,7 +82,7 @@ def known_launch(reading: Reading, ticket: Ticket) -> Known:
             "the card or the flags are others than said, so nothing is priced."
         )
         return Known(tuple(candidate), env, release, predicted, notes=tuple(notes))
-    notes.append(f"No prediction: {problem or 'no word of the launch names a model.'}")
+    notes.append(f"No prediction: {problem or _unreadable(words, release)}")
     return Known(words, env, release, notes=tuple(notes))
 
 
@@ -95,6 +95,15 @@ def _release(reading: Reading, ticket: Ticket) -> Release | None:
     except UsageError:
         return None
     return None if release is not None and release < Release(0, 2, 0) else release  # 0.1.dev is a source build
+
+
+def _unreadable(words: Sequence[str], release: Release | None) -> str:
+    """Why no model can be taken from the words of a launch."""
+    try:
+        parse_serve_args(words, {}, release=release or NEWEST)
+    except KvroomError as error:
+        return error.problem
+    return "no word of the launch names a model."
 
 
 def _went_past(plan: Plan, reading: Reading) -> bool:
