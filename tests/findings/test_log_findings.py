@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kvroom.doctor.launch import known_launch
 from kvroom.doctor.price import taken_apart
+from kvroom.doctor.ticket import Ticket
 from kvroom.findings.case import Case
 from kvroom.findings.finding import HEADINGS, Severity
 from kvroom.findings.log import log_findings
@@ -23,7 +25,12 @@ MODULES = {module.RULE.code: module for module in LOG}
 def case_of(path: Path) -> Case:
     with path.open("rb") as stream:
         reading = read_log(stream).readings[0]
-    return Case(reading, parse_release(reading.version) if reading.version else Release(0, 11, 0))
+    release = parse_release(reading.version) if reading.version else Release(0, 11, 0)
+    card = path.parent / "gpu.txt"
+    if not card.exists():
+        return Case(reading, release)
+    known = known_launch(reading, Ticket(gpu=card.read_text("utf-8").strip(), offline=True))
+    return Case(reading, release, known.predicted.prediction if known.predicted else None)
 
 
 def _logs(kind: str) -> list[Path]:
