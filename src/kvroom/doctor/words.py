@@ -31,7 +31,8 @@ def identity(diagnosis: Diagnosis) -> str:
     """Which start this is about, one line."""
     reading = diagnosis.reading
     release = reading.version or (str(diagnosis.known.release) if diagnosis.known.release else "of an unknown release")
-    card = reading.device or (f"a card of {show_bytes(reading.total_bytes)}" if reading.total_bytes else "")
+    kind = "a CPU node" if reading.facts.first("cpu_pool", "err_free_cpu", "err_cpu_pool") else "a card"
+    card = reading.device or (f"{kind} of {show_bytes(reading.total_bytes)}" if reading.total_bytes else "")
     count = f"{reading.gpus} x " if reading.gpus and reading.gpus > 1 else ""
     where = f" on {count}{card}" if card else f" on {reading.gpus} GPUs" if count else ""
     backend = f", {reading.attention_backend}" if reading.attention_backend else ""
@@ -72,7 +73,7 @@ def pool_lines(reading: Reading) -> list[str]:
         found.append(f"{pool.num_blocks:,} blocks")
     if pool.max_concurrency is not None and pool.max_model_len:
         found.append(f"{pool.max_concurrency:.2f} requests of {pool.max_model_len:,} tokens at once")
-    if pool.needed_bytes is not None and pool.available_bytes is not None:
+    if pool.needed_bytes and pool.available_bytes is not None:
         short = pool.needed_bytes - pool.available_bytes
         found.append(
             f"one request needs {show_bytes(pool.needed_bytes)}, {show_bytes(pool.available_bytes)} are left:"
