@@ -32,13 +32,19 @@ def main(answer_fd: int) -> None:
                 "step": now[0],
                 "kind": type(error).__name__,
                 "message": str(error)[:4000],
-                "where": traceback.format_exc(limit=-6)[-4000:],
+                "where": _where(error),
             }
         )
         return
     answer["seconds"] = round(time.monotonic() - begun, 2)
     answer["peak_rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     say(answer=answer)
+
+
+def _where(error: BaseException) -> str:
+    """The last frames of vLLM's code and of this folder's; torch's own say nothing of the cause."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if "/torch/" not in each.filename]
+    return "".join(traceback.format_list(frames[-8:]))[-4000:]
 
 
 def _answer(request: dict[str, Any], step: Any) -> dict[str, Any]:

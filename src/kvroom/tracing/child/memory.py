@@ -11,7 +11,12 @@ from collections import Counter
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -115,15 +120,31 @@ class Card(TorchDispatchMode):
             self.unsure["item"] += 1
             dtype = args[0].dtype
             return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0
+        if func is torch.ops.aten.equal.default:
+            self.unsure["equal"] += 1
+            return args[0].shape == args[1].shape
         try:
             with self.fake:
                 return func(*args, **kwargs)
-        except DynamicOutputShapeException:
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            if func._can_decompose():  # its parts come back here one by one
+                with self:
+                    return func.decompose(*args, **kwargs)
             self.unsure[str(func)] += 1
-            if func is not torch.ops.aten.nonzero.default:
-                raise
-            with self.fake:
-                return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device=args[0].device)
+            if func is torch.ops.aten.nonzero.default:
+                with self.fake:
+                    return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device=args[0].device)
+            if func is torch.ops.aten.index.Tensor:
+                return self._masked(args[0], args[1])
+            raise
+
+    def _masked(self, tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
+        """``tensor`` under a mask, at its largest: as if the mask took every element."""
+        mask = next(each for each in indices if each is not None)
+        at = next(place for place, each in enumerate(indices) if each is not None)
+        shape = (*tensor.shape[:at], mask.numel(), *tensor.shape[at + mask.dim() :])
+        with self.fake:
+            return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
 
     def _count(self, func: Any, out: Any, inputs: list[FakeTensor]) -> None:
         if self._products and func.overloadpacket in _PRODUCTS and not isinstance(out, list):

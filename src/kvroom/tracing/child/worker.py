@@ -55,7 +55,7 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
         platform.process_groups(world, rank)
         worker = Worker(
             vllm_config=config,
-            local_rank=rank,
+            local_rank=0,  # every rank is traced on the first card
             rank=rank,
             distributed_init_method="tcp://127.0.0.1:1",
             is_driver_worker=rank == 0,
