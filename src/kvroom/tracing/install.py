@@ -197,7 +197,9 @@ def _no_release(version: str, seen: set[str]) -> UsageError:
     above = [text for release, text in ordered if release > wanted][:_NAMED]
     same = [text for release, text in ordered if release == wanted]
     near = ", ".join([*below, *same, *above])
-    cure = f"The nearest that have one: {near}." if near else "It has none of vllm at all; see pip config list."
+    cure = "It shows no vllm at all: can it be reached? See pip config list."
+    if near:
+        cure = f"The nearest that have one: {near}."
     return UsageError(f"vLLM {version} has no wheel in pip's index.", cure)
 
 

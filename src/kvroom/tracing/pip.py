@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -125,7 +127,12 @@ def _run(
     """Run a program: None when it succeeds, else its last lines. It ends with this call, however that ends."""
     try:
         process = subprocess.Popen(  # noqa: S603 - a Python and pip's own arguments
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,  # so that it can be ended with what it started
         )
     except OSError as error:
         raise InstallError(f"{command[0]} cannot be run: {reason(error)}.", "Is it still there?") from None
@@ -161,10 +168,21 @@ def _read(stream: IO[bytes], printed: queue.Queue[bytes | None]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
+    """End the program, and what it started: it writes into folders that are about to go."""
+    if process.poll() is not None:
+        return
+    _signal(process, "SIGTERM")
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _signal(process, "SIGKILL")
+
+
+def _signal(process: subprocess.Popen[bytes], name: str) -> None:
+    if sys.platform == "win32":
         process.terminate()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    else:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.Signals[name])
