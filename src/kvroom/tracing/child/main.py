@@ -69,8 +69,9 @@ def _answer(request: dict[str, Any], step: Any) -> dict[str, Any]:
     platform.registry_in_this_process()
     import vllm
 
-    from . import plan, worker
+    from . import parameters, plan, worker
 
+    parameters.keep_their_kind()
     worker.no_weights_are_made_up()
     step("resolve the configuration")
     config = worker.configuration(request["argv"])

@@ -38,6 +38,7 @@ than their visible tensors in logged starts on an H100 (Llama-3.1-8B, 1,024 sequ
 
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.linear, _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.matmul}
+_UNIQUE = {_aten._unique2, _aten.unique_dim, _aten.unique_consecutive}
 
 
 class IntegerDevices(TorchFunctionMode):
@@ -134,9 +135,18 @@ class Card(TorchDispatchMode):
             if func is torch.ops.aten.nonzero.default:
                 with self.fake:
                     return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device=args[0].device)
+            if func.overloadpacket in _UNIQUE:
+                return self._all_alike(args[0])
             if func is torch.ops.aten.index.Tensor:
                 return self._masked(args[0], args[1])
             raise
+
+    def _all_alike(self, tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Values, inverse and counts of ``unique``, as if all elements were equal: it serves for lists of adapters."""
+        with self.fake:
+            whole = torch.empty(tensor.shape, dtype=torch.int64, device=tensor.device)
+            count = torch.empty(1, dtype=torch.int64, device=tensor.device)
+            return torch.empty(1, dtype=tensor.dtype, device=tensor.device), whole, count
 
     def _masked(self, tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
         """``tensor`` under a mask, at its largest: as if the mask took every element."""
