@@ -52,7 +52,7 @@ MASKED = {
 }
 
 UNTOUCHED_HERE = """
-/root/.cache/huggingface/hub /homepage/x /usr/local/lib/python3.12/dist-packages/vllm/v1/engine/core.py
+/homepage/x /usr/local/lib/python3.12/dist-packages/vllm/v1/engine/core.py
 https://example.com/home/page https://github.com/Users/x ./home/x /opt/venv/bin/vllm
 INFO 11-29 16:49:07 [api_server.py:200] Starting vLLM API server on http://0.0.0.0:8000
 2025-11-29 16:49:07 INFO vllm: started
