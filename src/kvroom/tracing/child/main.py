@@ -82,6 +82,8 @@ def _answer(request: dict[str, Any], step: Any) -> dict[str, Any]:
     specs = answer.pop("specs")
     answer |= plan.planned(config, specs, request.get("available") or answer_available(answer))
     answer["missing_operators"] = sorted(standins.missing)
+    if "mxfp4" in str(answer["settings"]["quantization"]) and pretend.marlin_for_mxfp4():
+        answer["missing_operators"].append("triton_kernels, with Marlin in their place")
     return answer
 
 

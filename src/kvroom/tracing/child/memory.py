@@ -2,7 +2,7 @@
 
 A tensor on the pretended card is torch's FakeTensor. What an operator returns to the CPU becomes real
 zeros, since vLLM turns such tensors into NumPy arrays. Live bytes are counted as the caching allocator
-counts them: storages, not views, each rounded up to 512 bytes.
+counts them: storages, not views, each rounded up to its block.
 """
 
 from __future__ import annotations
@@ -29,15 +29,9 @@ _LARGEST_REAL = 64 << 20
 """Bytes of a CPU tensor that is made real; weights offloaded to the host stay without data."""
 _SHOWN = 12
 _COPIES = {torch.ops.aten._to_copy, torch.ops.aten.to}
-_INSIDE = {torch.ops.aten.sort: 10.0, torch.ops.aten.topk: 0.0}
-"""Bytes an element that an operator takes while it runs, beside what it returns.
-
-``sort``: keys and indices in double buffers; 10 B an element is what the samplers of 0.11 to 0.16 took more
-than their visible tensors in logged starts on an H100 (Llama-3.1-8B, 1,024 sequences: 4.76 GiB logged).
-"""
-
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.linear, _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.matmul}
+_SORTED_IN_PLACE, _SEGMENTED = 4096, 128
 _UNIQUE = {_aten._unique2, _aten.unique_dim, _aten.unique_consecutive}
 
 
@@ -165,8 +159,7 @@ class Card(TorchDispatchMode):
                 each.constant = None
                 if each.device.type == "cuda":
                     added += self._add(each, str(func))
-        inside = _INSIDE.get(func.overloadpacket)
-        extra = int(inside * inputs[0].numel()) if inside and inputs and added else 0
+        extra = _inside_sort(inputs[0]) if added and inputs and func.overloadpacket is _aten.sort else 0
         if self._upper + extra > self.peak and self.current + extra > self.peak:
             self.peak, self.at_peak = self._upper + extra, self._largest()
             if extra:
@@ -180,7 +173,7 @@ class Card(TorchDispatchMode):
             return 0
         if known is not None:
             self._upper -= self._live.pop(key)[1]
-        size = -(-storage.nbytes() // ROUND) * ROUND
+        size = _block(storage.nbytes())
         self._live[key] = (StorageWeakRef(storage), size, name, tuple(tensor.shape), str(tensor.dtype))
         self._upper += size
         return size
@@ -192,6 +185,32 @@ class Card(TorchDispatchMode):
     def _largest(self) -> list[tuple[int, str, tuple[int, ...], str]]:
         alive = ((key, *value[1:]) for key, value in self._live.items() if key not in self._before)
         return [each[1:] for each in sorted(alive, key=lambda each: -each[1])[:_SHOWN]]
+
+
+def _block(size: int) -> int:
+    """Bytes of the block that the caching allocator hands out, see c10/cuda/CUDACachingAllocator.cpp.
+
+    From 10 MiB on it asks for whole 2 MiB, and cuts off what is left only where that is more than 1 MiB.
+    """
+    size = -(-size // ROUND) * ROUND
+    if size < 10 << 20:
+        return size
+    whole = -(-size // (2 << 20)) * (2 << 20)
+    return whole if whole - size <= 1 << 20 else size
+
+
+def _inside_sort(keys: torch.Tensor) -> int:
+    """Bytes that ``sort`` takes while it runs beside what it returns, see ATen's cuda/Sort.cpp and Sort.cu.
+
+    From 128 rows: 64-bit positions, and CUB's second buffers of keys and positions. With them, Llama-3.1-8B at
+    1,024 sequences comes to the 4.76 GiB that vLLM 0.11 to 0.16 logged on an H100.
+    """
+    columns = keys.shape[-1] if keys.dim() else 1
+    rows = keys.numel() // max(columns, 1)
+    if columns <= _SORTED_IN_PLACE or rows <= 1:
+        return 0
+    buffers = 8 + keys.element_size()
+    return keys.numel() * (8 + buffers if rows >= _SEGMENTED else 16 + keys.element_size() + buffers)
 
 
 def _real(tensor: FakeTensor) -> torch.Tensor:

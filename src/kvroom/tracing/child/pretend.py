@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
@@ -51,8 +52,26 @@ def environment(env: dict[str, str]) -> None:
         "TOKENIZERS_PARALLELISM": "false",
         "TORCHDYNAMO_DISABLE": "1",
     }
+    if not _has_triton_kernels():
+        fixed["VLLM_MXFP4_USE_MARLIN"] = "1"
     os.environ.update(env)
     os.environ.update({name: value for name, value in fixed.items() if name not in env})
+
+
+def _has_triton_kernels() -> bool:
+    """Whether the kernels for MXFP4 are there that a GPU build carries; some releases choose them without a look."""
+    found = importlib.util.find_spec("vllm")
+    inside = (
+        [Path(each) / "third_party" / "triton_kernels" for each in found.submodule_search_locations or ()]
+        if found
+        else []
+    )
+    return importlib.util.find_spec("triton_kernels") is not None or any(each.is_dir() for each in inside)
+
+
+def marlin_for_mxfp4() -> bool:
+    """Whether Marlin was traced for MXFP4 only since the kernels of a GPU build are missing."""
+    return os.environ.get("VLLM_MXFP4_USE_MARLIN") == "1" and not _has_triton_kernels()
 
 
 def gpu_build() -> None:
