@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from . import moved
+from . import modalities, moved
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -32,20 +32,9 @@ def settings_of(config: Any) -> dict[str, Any]:
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
         "block_size": cache.block_size,
         "use_mla": model.use_mla,
-        "encoder": _encoder(model),
+        "encoder": modalities.encoder(model),
         "v2_runner": bool(getattr(config, "use_v2_model_runner", False)),
     }
-
-
-def _encoder(model: Any) -> str:
-    """``profiled``, or ``left out`` where the launch takes text alone of a model that takes more; empty without one."""
-    modal = getattr(model, "multimodal_config", None)
-    if modal is None:
-        return ""
-    limits = dict(getattr(modal, "limit_per_prompt", None) or {})
-    counts = [getattr(each, "count", each) for each in limits.values()]
-    text_only = getattr(modal, "language_model_only", False) or (counts and not any(counts))
-    return "left out" if text_only else "profiled"
 
 
 def planned(config: Any, specs: dict[str, Any], available: list[int]) -> dict[str, Any]:

@@ -79,3 +79,12 @@ def process_groups(world_size: int, rank: int) -> None:
     from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 
     MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
+
+
+def block_size_of_backends(config: Any) -> None:
+    """What the executor asks of the platform once the layers are there, since 0.18."""
+    from vllm.platforms import current_platform
+
+    update = getattr(current_platform, "update_block_size_for_backend", None)
+    if callable(update):
+        update(config)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import moved, platform
+from . import modalities, moved, platform
 from .memory import Card, IntegerDevices
 
 Step = Callable[[str], None]
@@ -23,6 +23,7 @@ def configuration(argv: list[str]) -> Any:
     parser = AsyncEngineArgs.add_cli_args(moved.need("FlexibleArgumentParser")())
     options, _ = parser.parse_known_args(argv)
     options.skip_tokenizer_init = True
+    modalities.with_what_is_there(options)
     options.load_format = "dummy"
     options.enforce_eager = True
     if hasattr(options, "distributed_executor_backend"):
@@ -68,6 +69,7 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
             answer["runner_bytes"] = before
             step("build the model")
             worker.load_model()
+            platform.block_size_of_backends(config)
             gc.collect()
             card.free()
             model = worker.get_model()
