@@ -16,7 +16,7 @@ from kvroom.plans.request import Request
 from kvroom.report.exact import described, exact_data
 from kvroom.tracing.engines import Engine
 from kvroom.tracing.exact import exact_plan
-from kvroom.tracing.question import Question, question_of
+from kvroom.tracing.question import Inquiry, Question, inquiry_about
 from kvroom.tracing.run import Answer, Tensor, TraceFailed
 
 ENGINE = Engine(Path("python"), (), "0.28.0", "kept")
@@ -34,19 +34,21 @@ class Asked:
         self, *, blocks: int | None = None, backend: str = "FLASH_ATTN", fails: TraceFailed | None = None
     ) -> None:
         self.blocks, self.backend, self.fails = blocks, backend, fails
-        self.question: Question | None = None
+        self.inquiry: Inquiry | None = None
         self.config: dict[str, object] = {}
 
-    def __call__(self, engine: Engine, question: Question, on_step: Callable[[str], None]) -> Answer:
-        self.question = question
-        self.config = json.loads((Path(question.argv[1]) / "config.json").read_text("utf-8"))
+    def __call__(self, engine: Engine, inquiry: Inquiry, on_step: Callable[[str], None]) -> list[Answer | TraceFailed]:
+        self.inquiry = inquiry
+        self.config = json.loads((Path(inquiry.questions[0].argv[1]) / "config.json").read_text("utf-8"))
         on_step("build the model")
-        if self.fails:
-            raise self.fails
+        return [self.fails or self.answer(engine, question) for question in inquiry.questions]
+
+    def answer(self, engine: Engine, question: Question) -> Answer:
         pools = tuple({"available": size, "num_blocks": self.blocks} for size in question.available if self.blocks)
         peak = (Tensor(525_336_576, (1024, 128256), "float32", "aten.softmax.int"),)
+        held = (15 + question.rank) * GIB
         return Answer(
-            engine.version, {}, 15 * GIB, 2 * GIB, 70 * GIB, {self.backend: 32}, pools, peak, "vllm.v1", (), 9.0, GIB
+            engine.version, {}, held, 2 * GIB, 70 * GIB, {self.backend: 32}, pools, peak, "vllm.v1", (), 9.0, GIB
         )
 
 
@@ -55,20 +57,21 @@ def test_the_question_holds_the_config_the_card_and_the_flags() -> None:
 
     exact_plan(plan("Qwen/Qwen3-8B", "--max-model-len", "8192", "-tp", "2", gpu="2x H100"), engine=ENGINE, asker=asker)
 
-    assert asker.question is not None
-    assert asker.question.argv[0] == "--model"
-    assert asker.question.argv[2:] == ("--max-model-len", "8192", "-tp", "2")
+    assert asker.inquiry is not None
+    (question,) = asker.inquiry.questions
+    assert question.argv[0] == "--model"
+    assert question.argv[2:] == ("--max-model-len", "8192", "-tp", "2")
     assert asker.config["model_type"] == "qwen3"
-    assert asker.question.card["capability"] == [9, 0]
-    assert not Path(asker.question.argv[1]).exists(), "the folder with the config is removed"
+    assert asker.inquiry.card["capability"] == [9, 0]
+    assert not Path(question.argv[1]).exists(), "the folder with the config is removed"
 
 
 @pytest.mark.parametrize("words", [("--model", "Qwen/Qwen3-8B", "--seed", "1"), ("Qwen/Qwen3-8B", "--seed", "1")])
 def test_the_model_is_taken_out_of_the_words(words: tuple[str, ...]) -> None:
     with ExitStack() as stack:
-        question = question_of(plan(*words).prediction.setup, words, offline=True, stack=stack)
+        inquiry = inquiry_about(plan(*words).prediction.setup, words, offline=True, stack=stack)
 
-    assert question.argv[2:] == ("--seed", "1")
+    assert inquiry.questions[0].argv[2:] == ("--seed", "1")
 
 
 def test_what_was_traced_replaces_the_rules_and_says_so() -> None:
@@ -82,6 +85,32 @@ def test_what_was_traced_replaces_the_rules_and_says_so() -> None:
     assert ledger.activation.low < 2 * GIB < ledger.activation.high
     assert ledger.requested == before.prediction.ledger.requested  # type: ignore[union-attr]
     assert any("traced by vLLM 0.28.0" in note for note in exact.plan.notes)
+
+
+def test_every_pipeline_stage_is_asked_and_the_poorest_limits() -> None:
+    asker = Asked(blocks=7)
+    exact = exact_plan(plan("Qwen/Qwen3-8B", "-tp", "2", "-pp", "2", gpu="4x H100"), engine=ENGINE, asker=asker)
+
+    assert asker.inquiry is not None
+    assert [question.rank for question in asker.inquiry.questions] == [0, 2]
+    ledger = exact.plan.prediction.ledger
+    assert ledger is not None
+    assert exact.plan.prediction.stage == 1
+    assert ledger.weights.expected == 17 * GIB
+    assert exact.answer is not None
+    assert exact.answer.weights == 17 * GIB
+    assert not any("planner" in note for note in exact.plan.notes)
+
+
+def test_what_a_log_measured_stays_beside_the_trace() -> None:
+    tokens = ["Qwen/Qwen3-8B"]
+    request = Request(gpu="H100", vllm="0.28.0", offline=True, measured={"other": GIB})
+    exact = exact_plan(plan_tokens(tokens, {}, request), engine=ENGINE, asker=Asked())
+
+    ledger = exact.plan.prediction.ledger
+    assert ledger is not None
+    assert (ledger.other.expected, ledger.other.basis) == (GIB, Basis.MEASURED)
+    assert (ledger.weights.expected, ledger.weights.basis) == (15 * GIB, Basis.TRACED)
 
 
 def test_a_planner_that_disagrees_is_told() -> None:
@@ -111,7 +140,6 @@ def test_where_it_stops_the_rules_answer_and_the_step_is_named() -> None:
     ("words", "gpu", "vllm", "says"),
     [
         (("Qwen/Qwen3-8B",), "MI300X", "0.28.0", "only NVIDIA"),
-        (("Qwen/Qwen3-8B", "-pp", "2"), "2x H100", "0.28.0", "pipeline"),
         (("Qwen/Qwen2.5-7B-Instruct",), "H100", "0.6.6", "V0"),
         (("Qwen/Qwen3-8B", "--max-model-len", "9999999"), "H100", "0.28.0", "refuses"),
     ],

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from kvroom.tracing.engines import Engine
-from kvroom.tracing.question import Question
-from kvroom.tracing.run import TraceFailed, ask
+from kvroom.tracing.question import Inquiry, Question
+from kvroom.tracing.run import Answer, TraceFailed, ask
 
 FAILED = """os.write(fd, b'{"failed": {"step": "build", "kind": "KeyError", "message": "x", "where": ""}}')"""
-QUESTION = Question(("--model", "x"), {"name": "card", "capability": [9, 0], "total": 1, "used": 0}, {})
+CARD = {"name": "card", "capability": [9, 0], "total": 1, "used": 0}
+ONE = Inquiry(CARD, {}, (Question(("--model", "x")),))
 ANSWER = """{"answer": {"vllm_version": "0.28.0", "settings": {}, "weights": 5, "activation": 6, "requested": 7,
 "backends": {}, "pools": [], "at_peak": [{"bytes": 1, "shape": [2, 3], "dtype": "torch.float32", "operator": "a"}],
 "runner": "r", "missing_operators": ["_C::x"], "unsure": {"item": 2}, "seconds": 1.5, "peak_rss": 9}}"""
@@ -24,7 +25,7 @@ ANSWER = """{"answer": {"vllm_version": "0.28.0", "settings": {}, "weights": 5, 
 def engine(folder: Path, code: str) -> Engine:
     """An environment whose interpreter runs ``code`` with the answer's descriptor as ``fd``."""
     path = folder / "python"
-    program = f"import json, os, sys, time\nquestion = json.load(sys.stdin)\nfd = int(sys.argv[4])\n{code}\n"
+    program = f"import json, os, sys, time\nasked = json.load(sys.stdin)\nfd = int(sys.argv[4])\n{code}\n"
     (folder / "child.py").write_text(program, "utf-8")
     path.write_text(f'#!/bin/sh\nexec {sys.executable} {folder / "child.py"} "$@"\n', "utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -35,12 +36,14 @@ def test_steps_are_heard_and_the_answer_taken(tmp_path: Path) -> None:
     line = ANSWER.replace("\n", " ")
     steps: list[str] = []
 
-    answer = ask(
+    said = ask(
         engine(tmp_path, f'os.write(fd, b\'{{"step": "one", "at": 0}}\\n\' + {line.encode()!r} + b\'\\n\')'),
-        QUESTION,
+        ONE,
         steps.append,
     )
 
+    (answer,) = said
+    assert isinstance(answer, Answer)
     assert steps == ["one"]
     assert (answer.weights, answer.activation, answer.guessed) == (5, 6, ("_C::x", "item"))
     assert answer.at_peak[0].dtype == "float32"
@@ -56,10 +59,27 @@ def test_steps_are_heard_and_the_answer_taken(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_failure_is_named(tmp_path: Path, code: str, step: str, says: str) -> None:
-    with pytest.raises(TraceFailed, match=says) as caught:
-        ask(engine(tmp_path, code), QUESTION, lambda _: None, patience_s=2.0)
+    (failed,) = ask(engine(tmp_path, code), ONE, lambda _: None, patience_s=2.0)
 
-    assert caught.value.step == step
+    assert isinstance(failed, TraceFailed)
+    assert failed.step == step
+    assert says in failed.problem
+
+
+def test_each_question_has_an_answer_or_a_reason(tmp_path: Path) -> None:
+    """The second fails and the process dies before the third."""
+    line = ANSWER.replace("\n", " ").encode()
+    code = f"os.write(fd, {line!r} + b'\\n'); {FAILED.replace('}}', '}}' + chr(92) + 'n')}; os.kill(os.getpid(), 9)"
+
+    first, second, third = ask(
+        engine(tmp_path, code), Inquiry(CARD, {}, ONE.questions * 3), lambda _: None, patience_s=5.0
+    )
+
+    assert isinstance(first, Answer)
+    assert isinstance(second, TraceFailed)
+    assert second.step == "build"
+    assert isinstance(third, TraceFailed)
+    assert "signal 9" in third.problem
 
 
 def test_a_child_that_started_others_takes_them_along(tmp_path: Path) -> None:
@@ -67,8 +87,7 @@ def test_a_child_that_started_others_takes_them_along(tmp_path: Path) -> None:
     start = "import subprocess\np = subprocess.Popen(['sleep', '600'])"
     code = f"{start}\nopen({str(note)!r}, 'w').write(str(p.pid))\ntime.sleep(600)"
 
-    with pytest.raises(TraceFailed):
-        ask(engine(tmp_path, code), QUESTION, lambda _: None, patience_s=2.0)
+    ask(engine(tmp_path, code), ONE, lambda _: None, patience_s=2.0)
 
     pid = int(note.read_text("utf-8"))
     for _ in range(100):

@@ -32,10 +32,12 @@ def ledger_of(setup: Setup, settings: Settings, backend: BackendChoice, stage: i
     if fixed is not None:
         words = "exactly --kv-cache-memory-bytes, which replaces the profile and the utilisation"
         return replace(ledger, available=exact("available", fixed, Basis.COMPUTED, words))
-    if not setup.measured:
+    if not setup.measured and not setup.traced:
         return ledger
     before = ledger if setup.logged_args is None else _as_logged(setup, stage)
-    parts = [_moved(setup, now, then) for now, then in zip(ledger, before, strict=True) if now.name != "available"]
+    parts = [
+        _moved(setup, stage, now, then) for now, then in zip(ledger, before, strict=True) if now.name != "available"
+    ]
     found = close(*parts)
     if "available" in setup.measured:
         return replace(found, available=_available(setup.measured["available"], ledger, before))
@@ -63,7 +65,7 @@ def _predicted(setup: Setup, settings: Settings, backend: BackendChoice, stage: 
 def _as_logged(setup: Setup, stage: int) -> Ledger:
     """What is predicted for the launch that was logged."""
     assert setup.logged_args is not None
-    then = replace(setup, args=setup.logged_args, logged_args=None, measured={})
+    then = replace(setup, args=setup.logged_args, logged_args=None, measured={}, traced=())
     settings = resolve(then.args, then.shape, then.machine, rules_for(then.release))
     backend = choose_backend(then.shape, then.args, settings, then.machine.device, without=then.without)
     return _predicted(then, settings, backend, stage)
@@ -75,18 +77,19 @@ def _doubt(now: Entry, then: Entry) -> int:
     return max(abs(now.low - then.low - moved), abs(now.high - then.high - moved))
 
 
-def _moved(setup: Setup, now: Entry, then: Entry) -> Entry:
-    logged = setup.measured.get(now.name)
-    if logged is None:
+def _moved(setup: Setup, stage: int, now: Entry, then: Entry) -> Entry:
+    known = setup.known(now.name, stage)
+    if known is None:
         return now
+    logged, basis = known
     expected, doubt = logged + now.expected - then.expected, _doubt(now, then)
     low, high, how = expected - doubt, expected + doubt, "as this machine logged it"
-    if setup.measured_basis is Basis.TRACED:
+    if basis is Basis.TRACED:
         how = "as vLLM's own code allocates it"
         if now.name == "activation":
             low, high = low - _TRACE_BELOW, high + _TRACE_ABOVE
     words = how if now.expected == then.expected else f"{how}, moved by the changed flags"
-    return Entry(now.name, low, expected, high, setup.measured_basis, f"{words}: {now.why}", cause=now.cause)
+    return Entry(now.name, low, expected, high, basis, f"{words}: {now.why}", cause=now.cause)
 
 
 def _available(logged: int, now: Ledger, then: Ledger) -> Entry:

@@ -24,14 +24,21 @@ class Setup:
     """The separate model that proposes tokens, when one is configured."""
     measured: Mapping[str, int] = field(default_factory=dict)
     """Entries read from a log of this machine, in bytes by entry name; they replace the prediction."""
-    measured_basis: Basis = Basis.MEASURED
-    """``measured`` from a log, or ``traced`` by vLLM's own code."""
+    traced: tuple[Mapping[str, int], ...] = ()
+    """Entries that vLLM's own code gave without a GPU, in bytes by entry name, for each pipeline stage."""
     logged_args: EngineArgs | None = None
-    """Arguments of the launch that logged ``measured``, where they differ from this one's."""
+    """Arguments of the launch that logged ``measured`` or was ``traced``, where they differ from this one's."""
     without: frozenset[str] = frozenset()
     """Packages that the vLLM environment lacks, e.g. ``flashinfer``."""
 
     def with_args(self, **changes: object) -> Setup:
         """The same setup with some arguments changed; what was measured stays that of the old arguments."""
-        logged = (self.logged_args or self.args) if self.measured else None
+        logged = (self.logged_args or self.args) if self.measured or self.traced else None
         return replace(self, args=replace(self.args, **changes), logged_args=logged)  # type: ignore[arg-type]
+
+    def known(self, name: str, stage: int) -> tuple[int, Basis] | None:
+        """The bytes of entry ``name`` on ``stage`` and where they are from, None where they must be predicted."""
+        if name in self.measured:
+            return self.measured[name], Basis.MEASURED
+        traced = self.traced[stage] if stage < len(self.traced) else {}
+        return (traced[name], Basis.TRACED) if name in traced else None

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvroom.errors import KvroomError
-from kvroom.ledger.entries import Basis
 from kvroom.ledger.predict import Prediction, predict
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, find_engine
-from kvroom.tracing.question import question_of
+from kvroom.tracing.question import inquiry_about
 from kvroom.tracing.run import Answer, Asker, TraceFailed, ask
 from kvroom.units import show_bytes
 from kvroom.vllm.kv.capacity import capacity
 
 if TYPE_CHECKING:
+    from kvroom.ledger.setup import Setup
     from kvroom.vllm.settings import Settings
 
 
@@ -51,33 +51,43 @@ def exact_plan(
     refused = _not_traced(plan.prediction)
     if refused:
         return _by_rules(plan, engine, refused)
+    ledger, stages = plan.prediction.ledger, range(setup.args.pipeline_parallel_size)
     try:
         with ExitStack() as stack:
-            question = question_of(setup, plan.tokens, offline=offline, stack=stack)
-            ledger = plan.prediction.ledger
-            if ledger is not None and ledger.available.expected > 0:
-                question = replace(question, available=(ledger.available.expected,))
-            answer = asker(engine, question, on_step)
-    except TraceFailed as failed:
-        return _by_rules(plan, engine, f"vLLM's own code stopped at the step '{failed.step}': {failed.problem}")
+            inquiry = inquiry_about(
+                setup,
+                plan.tokens,
+                offline=offline,
+                stack=stack,
+                ranks=[stage * setup.args.tensor_parallel_size for stage in stages],
+                available=[ledger.available.expected] if ledger and ledger.available.expected > 0 else [],
+            )
+            answers = asker(engine, inquiry, on_step)
     except KvroomError as error:
         return _by_rules(plan, engine, error.problem)
-    measured = {"weights": answer.weights, "activation": answer.activation}
-    traced = replace(setup, measured=measured, measured_basis=Basis.TRACED, logged_args=None)
-    prediction = predict(traced)
+    told = [each for each in answers if isinstance(each, Answer)]
+    for each in answers:
+        if isinstance(each, TraceFailed):
+            return _by_rules(plan, engine, f"vLLM's own code stopped at the step '{each.step}': {each.problem}")
+    prediction = predict(_with(setup, told))
+    answer = told[prediction.stage]
     notes = (*plan.notes, *_notes(answer, engine, prediction, plan.prediction.settings))
     return Exact(replace(plan, prediction=prediction, notes=notes), answer, engine)
 
 
+def _with(setup: Setup, answers: list[Answer]) -> Setup:
+    """``setup`` with what was traced; what a log of other flags measured no longer counts."""
+    traced = tuple({"weights": each.weights, "activation": each.activation} for each in answers)
+    measured = {} if setup.logged_args is not None else setup.measured
+    return replace(setup, traced=traced, measured=measured, logged_args=None)
+
+
 def _not_traced(prediction: Prediction) -> str:
     """Why a launch is not even tried, empty where it is."""
-    args = prediction.setup.args
     if prediction.settings is None:
         return f"vLLM refuses the configuration: {prediction.verdict.message}"
     if prediction.settings.engine == "V0":
         return "the V0 engine is not traced"
-    if args.pipeline_parallel_size > 1:
-        return "pipeline stages are not traced"
     if prediction.setup.machine.device.vendor != "NVIDIA":
         return "only NVIDIA cards are pretended"
     return ""
@@ -99,7 +109,8 @@ def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Set
     if traced is not None and backend is not None and backend not in answer.backends:
         notes.append(f"vLLM's code chooses {traced}, the rules {backend}.")
     layout = prediction.layout
-    for pool in answer.pools:
+    alone = prediction.setup.args.pipeline_parallel_size == 1  # the pool of stages is that of the poorest
+    for pool in answer.pools if alone else ():
         if layout is None or settings is None or "num_blocks" not in pool:
             continue
         ours = capacity(layout, pool["available"], settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,12 +20,19 @@ class Question:
 
     argv: tuple[str, ...]
     """The words after ``vllm serve``, with the model as ``--model FOLDER``."""
-    card: Mapping[str, Any]
-    """``name``, ``capability`` (major, minor), ``total`` and ``used`` bytes."""
-    env: Mapping[str, str]
     rank: int = 0
     available: tuple[int, ...] = ()
     """Bytes for the KV cache to plan with; empty: what the trace itself leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Questions about launches on one machine, answered by one process."""
+
+    card: Mapping[str, Any]
+    """``name``, ``capability`` (major, minor), ``total`` and ``used`` bytes."""
+    env: Mapping[str, str]
+    questions: tuple[Question, ...]
     without: tuple[str, ...] = ()
     """Packages that the build lacks."""
 
@@ -33,26 +40,30 @@ class Question:
         """As JSON, for the child's standard input."""
         return json.dumps(
             {
-                "argv": list(self.argv),
                 "card": dict(self.card),
                 "env": dict(self.env),
-                "rank": self.rank,
-                "available": list(self.available),
                 "without": list(self.without),
+                "questions": [asdict(each) for each in self.questions],
             }
         )
 
 
-def question_of(setup: Setup, words: Sequence[str], *, offline: bool, stack: ExitStack) -> Question:
-    """The question about ``setup``, launched by ``words``; the config's folder lives as long as ``stack``.
+def inquiry_about(
+    setup: Setup,
+    words: Sequence[str],
+    *,
+    offline: bool,
+    stack: ExitStack,
+    ranks: Sequence[int] = (0,),
+    available: Sequence[int] = (),
+) -> Inquiry:
+    """The questions about ``ranks`` of ``setup``, launched by ``words``; the config's folder lives as ``stack`` does.
 
-    Raises a ModelError where the config cannot be had.
+    ``available`` are bytes for the KV cache to plan with. Raises a ModelError where the config cannot be had.
     """
-    model = setup.args.model
     device = setup.machine.device
-    rest = _without_model(words, model)
-    return Question(
-        argv=("--model", str(_folder(setup, offline, stack)), *rest),
+    argv = ("--model", str(_folder(setup, offline, stack)), *_without_model(words, setup.args.model))
+    return Inquiry(
         card={
             "name": device.name,
             "capability": list(device.compute_capability or (9, 0)),
@@ -60,6 +71,7 @@ def question_of(setup: Setup, words: Sequence[str], *, offline: bool, stack: Exi
             "used": device.total_bytes - setup.machine.free_before_launch(),
         },
         env={name: value for name, value in setup.args.env.items() if name.startswith("VLLM_")},
+        questions=tuple(Question(argv, rank, tuple(available)) for rank in ranks),
         without=tuple(sorted(setup.without)),
     )
 

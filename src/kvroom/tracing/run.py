@@ -1,4 +1,4 @@
-"""Asking vLLM's own code: a child process in an engine's environment answers one question and leaves nothing."""
+"""Asking vLLM's own code: a child process in an engine's environment answers questions and leaves nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from kvroom.redaction import clean
 from kvroom.tracing.engines import Engine
-from kvroom.tracing.question import Question
+from kvroom.tracing.question import Inquiry
 
 CHILD = Path(__file__).parent / "child"
 PATIENCE_S = 600.0
@@ -82,14 +82,16 @@ class Answer:
 class Asker(Protocol):
     """Something that answers questions about launches with vLLM's own code."""
 
-    def __call__(self, engine: Engine, question: Question, on_step: Callable[[str], None]) -> Answer:
-        """The answer; TraceFailed where there is none."""
+    def __call__(self, engine: Engine, inquiry: Inquiry, on_step: Callable[[str], None]) -> list[Answer | TraceFailed]:
+        """For each question its answer, or why there is none."""
 
 
-def ask(engine: Engine, question: Question, on_step: Callable[[str], None], patience_s: float = PATIENCE_S) -> Answer:
-    """The answer of ``engine`` to ``question``; ``on_step`` hears of each step.
+def ask(
+    engine: Engine, inquiry: Inquiry, on_step: Callable[[str], None], patience_s: float = PATIENCE_S
+) -> list[Answer | TraceFailed]:
+    """For each question of ``inquiry`` the answer of ``engine``, or the step at which vLLM's code stopped.
 
-    Raises TraceFailed with the step at which vLLM's code stopped, or where it took longer than ``patience_s``.
+    ``on_step`` hears of each step; the whole may take ``patience_s`` seconds a question.
     The child is ended whatever happens, and its files are removed.
     """
     with TemporaryDirectory(prefix="kvroom-trace-") as folder, (Path(folder) / "output").open("w+b") as output:
@@ -109,19 +111,18 @@ def ask(engine: Engine, question: Question, on_step: Callable[[str], None], pati
             try:
                 assert child.stdin is not None
                 with contextlib.suppress(BrokenPipeError):
-                    child.stdin.write(question.text().encode())
+                    child.stdin.write(inquiry.text().encode())
                     child.stdin.close()
-                with _ended_after(child, patience_s) as late:
-                    found = _heard(events, on_step)
+                with _ended_after(child, patience_s * len(inquiry.questions)) as late:
+                    found = list(_heard(events, on_step))
                     child.wait()
             finally:
                 _end(child)
-        if found is None:
-            step = "start"
-            if late:
-                raise TraceFailed(step, f"no answer within {patience_s:.0f} s")
+        missing = len(inquiry.questions) - len(found)
+        if missing:
             output.seek(0)
-            raise TraceFailed(step, _last_words(output.read()[-4000:], child.returncode))
+            words = f"no answer within {patience_s:.0f} s" if late else _last_words(output.read(), child.returncode)
+            found += [TraceFailed("start", words)] * missing
     return found
 
 
@@ -136,18 +137,17 @@ def _environment(engine: Engine, folder: str) -> dict[str, str]:
     }
 
 
-def _heard(events: Any, on_step: Callable[[str], None]) -> Answer | None:
-    """The answer among the lines of ``events``; None where they end without one. TraceFailed where one says so."""
+def _heard(events: Any, on_step: Callable[[str], None]) -> Iterator[Answer | TraceFailed]:
+    """What the lines of ``events`` say of each question."""
     for line in events:
         said = json.loads(line)
         if "step" in said:
             on_step(said["step"])
         elif "failed" in said:
             failed = said["failed"]
-            raise TraceFailed(failed["step"], f"{failed['kind']}: {failed['message']}", failed["where"])
+            yield TraceFailed(failed["step"], f"{failed['kind']}: {failed['message']}", failed["where"])
         else:
-            return _answer(said["answer"])
-    return None
+            yield _answer(said["answer"])
 
 
 def _answer(data: dict[str, Any]) -> Answer:
@@ -199,7 +199,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(output: bytes, code: int | None) -> str:
-    lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line for line in output[-4000:].decode("utf-8", "replace").splitlines() if line.strip()]
     if code is not None and code < 0:
         return f"the process was killed by signal {-code}; main memory may have run out"
     return clean(lines[-1][:500]) if lines else f"the process ended with code {code} and said nothing"

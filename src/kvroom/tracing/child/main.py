@@ -1,18 +1,23 @@
-"""The child's whole run: a request on standard input, steps and the answer as JSON lines on a file descriptor."""
+"""The child's whole run: questions on standard input, steps and answers as JSON lines on a file descriptor."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 
 def main(answer_fd: int) -> None:
-    """Answer the request that standard input holds; every line written is one JSON object."""
+    """Answer each question that standard input holds, in turn; every line written is one JSON object.
+
+    All are about the same card, environment and build; one that fails leaves the next ones alone.
+    """
     request = json.load(sys.stdin)
     begun = time.monotonic()
     now = ["start"]
@@ -24,9 +29,7 @@ def main(answer_fd: int) -> None:
         now[0] = name
         say(step=name, at=round(time.monotonic() - begun, 2))
 
-    try:
-        answer = _answer(request, step)
-    except BaseException as error:
+    def failed(error: BaseException) -> None:
         say(
             failed={
                 "step": now[0],
@@ -35,10 +38,19 @@ def main(answer_fd: int) -> None:
                 "where": _where(error),
             }
         )
-        return
-    answer["seconds"] = round(time.monotonic() - begun, 2)
-    answer["peak_rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    say(answer=answer)
+
+    answering = None
+    for question in request["questions"]:
+        try:
+            answering = answering or _pretending(request, step)
+            answer = answering(question)
+        except BaseException as error:
+            failed(error)
+            continue
+        answer["seconds"] = round(time.monotonic() - begun, 2)
+        answer["peak_rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        say(answer=answer)
+        begun = time.monotonic()
 
 
 def _where(error: BaseException) -> str:
@@ -47,7 +59,8 @@ def _where(error: BaseException) -> str:
     return "".join(traceback.format_list(frames[-8:]))[-4000:]
 
 
-def _answer(request: dict[str, Any], step: Any) -> dict[str, Any]:
+def _pretending(request: dict[str, Any], step: Callable[[str], None]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What answers questions about the card of ``request``, once vLLM believes in it."""
     from . import pretend
 
     step("start vLLM")
@@ -73,18 +86,26 @@ def _answer(request: dict[str, Any], step: Any) -> dict[str, Any]:
 
     parameters.keep_their_kind()
     worker.no_weights_are_made_up()
-    step("resolve the configuration")
-    config = worker.configuration(request["argv"])
-    answer: dict[str, Any] = {"vllm_version": vllm.__version__, "settings": plan.settings_of(config)}
-    if request.get("until") == "configuration":
+
+    def answering(question: dict[str, Any]) -> dict[str, Any]:
+        platform.leave_groups()
+        gc.collect()
+        card.forget()
+        standins.missing.clear()
+        step("resolve the configuration")
+        config = worker.configuration(question["argv"])
+        answer: dict[str, Any] = {"vllm_version": vllm.__version__, "settings": plan.settings_of(config)}
+        if question.get("until") == "configuration":
+            return answer
+        answer |= worker.traced(config, card, question.get("rank", 0), step)
+        specs = answer.pop("specs")
+        answer |= plan.planned(config, specs, question.get("available") or answer_available(answer))
+        answer["missing_operators"] = sorted(standins.missing)
+        if "mxfp4" in str(answer["settings"]["quantization"]) and pretend.marlin_for_mxfp4():
+            answer["missing_operators"].append("triton_kernels, with Marlin in their place")
         return answer
-    answer |= worker.traced(config, card, request.get("rank", 0), step)
-    specs = answer.pop("specs")
-    answer |= plan.planned(config, specs, request.get("available") or answer_available(answer))
-    answer["missing_operators"] = sorted(standins.missing)
-    if "mxfp4" in str(answer["settings"]["quantization"]) and pretend.marlin_for_mxfp4():
-        answer["missing_operators"].append("triton_kernels, with Marlin in their place")
-    return answer
+
+    return answering
 
 
 def answer_available(answer: dict[str, Any]) -> list[int]:

@@ -56,8 +56,13 @@ class Card(TorchDispatchMode):
         super().__init__()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.total, self.used = total, used
+        self.products = products
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the card, whatever is still alive."""
         self.peak = self._upper = 0
-        self._products = products
+        self._products = self.products
         self.at_peak: list[tuple[int, str, tuple[int, ...], str]] = []
         self.unsure: Counter[str] = Counter()
         """Operators whose result depends on data, and how often: a nought or the largest shape was taken."""
