@@ -66,7 +66,7 @@ def _pretending(request: dict[str, Any], step: Callable[[str], None]) -> Callabl
     step("start vLLM")
     pretend.environment(request.get("env", {}))
     pretend.gpu_build()
-    from . import kernels, platform, standins
+    from . import claims, kernels, platform, standins
     from .memory import Card
 
     description = pretend.Description(request["card"])
@@ -76,7 +76,8 @@ def _pretending(request: dict[str, Any], step: Callable[[str], None]) -> Callabl
     kernels.triton(description)
     standins.torchvision()
     standins.compiled_modules()
-    standins.flash_attention(description)
+    standins.flash_attention(description, request.get("without", ()))
+    claims.packages(request.get("without", ()))
     standins.operators(description)
     platform.install(description)
     platform.registry_in_this_process()

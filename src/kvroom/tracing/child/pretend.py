@@ -47,7 +47,6 @@ def environment(env: dict[str, str]) -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_USE_FLASHINFER_SAMPLER": "0",
         "VLLM_PLUGINS": "",
         "TOKENIZERS_PARALLELISM": "false",
         "TORCHDYNAMO_DISABLE": "1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -72,8 +72,11 @@ def compiled_modules() -> None:
         module(f"vllm.{name}")
 
 
-def flash_attention(description: Description) -> None:
-    """FlashAttention as the GPU build has it: which versions run on the card, and outputs of the right shape."""
+def flash_attention(description: Description, without: Collection[str]) -> None:
+    """FlashAttention as the GPU build has it: which versions run on the card, and outputs of the right shape.
+
+    ``without`` may name ``fa3``, which is then missing.
+    """
     major = description.capability[0]
 
     def attend(q: torch.Tensor, *args: Any, out: Any = None, return_softmax_lse: bool = False, **kwargs: Any) -> Any:
@@ -86,11 +89,11 @@ def flash_attention(description: Description) -> None:
         return out
 
     def supported(version: int, *_: Any, **__: Any) -> bool:
-        return {2: major >= 8, 3: major == 9, 4: False}.get(version, False)
+        return {2: major >= 8, 3: major == 9 and "fa3" not in without, 4: False}.get(version, False)
 
     content = {
         "FA2_AVAILABLE": True,
-        "FA3_AVAILABLE": True,
+        "FA3_AVAILABLE": "fa3" not in without,
         "flash_attn_varlen_func": attend,
         "flash_attn_with_kvcache": attend,
         "sparse_attn_func": attend,
