@@ -1,62 +1,210 @@
-"""Traced activation peaks beside logged ones: ``python -m benchmarks.tracing`` (needs ``kvroom engine install``).
+"""What vLLM's own code says beside what starts logged: ``python -m benchmarks.tracing [--corpus DIR] [--json]``.
 
-The logged figures and where they are from are in ``traced.json``. A row whose release is not installed, or
-that cannot be traced, is listed with the reason.
+Needs engines (``kvroom engine install``). The peaks of ``traced.json`` are always compared; with ``--corpus`` also the
+launches of a corpus that came up: weights, activation peak and attention backend. A launch is traced by the kept
+engine of its minor release; one that has none, or that cannot be traced, is listed with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.launches import Launch, series, started
 from kvroom.errors import KvroomError
-from kvroom.plans.make import plan_tokens
-from kvroom.plans.request import Request
-from kvroom.tracing.exact import exact_plan
+from kvroom.plans.plan import Plan
+from kvroom.tracing.engines import Engine, kept_engines
+from kvroom.tracing.exact import not_traced
+from kvroom.tracing.question import inquiry_about
+from kvroom.tracing.run import Answer, TraceFailed, ask
 from kvroom.units import GIB
+from kvroom.vllm.releases import Release, parse_release
 
 ROWS = Path(__file__).with_name("traced.json")
-NEAR_GIB, NEAR_SHARE = 0.1, 0.05
+NEAR_GIB, NEAR_SHARE, WEIGHTS_SHARE = 0.1, 0.05, 0.005
+_BACKENDS = {
+    "Flash Attention": "FLASH_ATTN",
+    "FlashAttention": "FLASH_ATTN",
+    "FlashInfer": "FLASHINFER",
+    "FlashMLA": "FLASHMLA",
+    "Triton Attention": "TRITON_ATTN",
+}
+"""Names under which logs before 0.12 speak of a backend."""
 
 
-def compared(row: dict[str, Any]) -> dict[str, Any]:
-    """``row`` with what the rules and the trace say, in GiB; ``problem`` where there is no trace."""
-    request = Request(gpu=row["gpu"], vllm=row["release"], offline=True)
-    try:
-        plan = plan_tokens([row["model"], *row["flags"]], {}, request)
-        exact = exact_plan(plan, offline=True)
-    except KvroomError as error:
-        return {**row, "problem": error.problem}
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One launch: what it logged and what was traced, sizes in GiB."""
+
+    launch: Launch
+    engine: str = ""
+    problem: str = ""
+    weights: float | None = None
+    activation: float | None = None
+    ruled: float | None = None
+    """The activation peak that the rules say."""
+    backends: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def activation_near(self) -> bool | None:
+        """Within 0.1 GiB or 5 % of what was logged; None where nothing was."""
+        logged = self.launch.observed.get("activation_gib")
+        if logged is None or self.activation is None:
+            return None
+        return bool(abs(self.activation - logged) <= max(NEAR_GIB, NEAR_SHARE * logged))
+
+    @property
+    def weights_near(self) -> bool | None:
+        """Within 0.5 % of what was logged."""
+        logged = self.launch.observed.get("weights_gib")
+        if logged is None or self.weights is None:
+            return None
+        return bool(abs(self.weights - logged) <= max(WEIGHTS_SHARE * logged, 0.006))
+
+    @property
+    def backend_equal(self) -> bool | None:
+        """Whether the backend that was logged is among the traced ones."""
+        logged = (self.launch.backend or "").strip()
+        logged = _BACKENDS.get(logged, logged.partition(" ")[0])
+        if not logged.isupper() or not self.backends:
+            return None
+        return any(logged == name.removesuffix("_VLLM_V1") for name in self.backends)
+
+
+def logged() -> Iterator[Launch]:
+    """The launches of ``traced.json``."""
+    for number, row in enumerate(json.loads(ROWS.read_text("utf-8"))["rows"]):
+        words = (row["model"], *row["flags"])
+        yield Launch(f"h100:{number}", words, {}, row["gpu"], row["release"], {"activation_gib": row["activation"]})
+
+
+def without_repeats(launches: Iterable[Launch]) -> list[Launch]:
+    """One of each launch that was started several times."""
+    return list({(each.words, each.gpu, each.release, tuple(each.env.items())): each for each in launches}.values())
+
+
+def engine_for(release: str, engines: Sequence[Engine]) -> Engine | None:
+    """The engine of that minor release, the one next to it where several are kept."""
+    asked = parse_release(release)
+    same = [(parse_release(engine.version), engine) for engine in engines]
+    same = [(found, engine) for found, engine in same if (found.major, found.minor) == (asked.major, asked.minor)]
+    return min(same, key=lambda pair: _apart(pair[0], asked), default=(None, None))[1]
+
+
+def _apart(one: Release, other: Release) -> int:
+    return abs(one.patch - other.patch)
+
+
+def compared(launches: Sequence[Launch], engines: Sequence[Engine]) -> Iterator[Compared]:
+    """Each of ``launches`` with what its engine says; those of one engine, card and environment share a process."""
+    together: dict[tuple[Any, ...], list[tuple[Launch, Plan]]] = defaultdict(list)
+    for launch in launches:
+        try:
+            engine = engine_for(launch.release, engines)
+            if engine is None:
+                yield Compared(launch, problem="no engine of that release is kept")
+                continue
+            plan = replace(launch, release=engine.version.partition("+")[0]).plan()
+        except KvroomError as error:
+            yield Compared(launch, problem=error.problem)
+            continue
+        refused = not_traced(plan.prediction)
+        if refused:
+            yield Compared(launch, engine.version, refused)
+            continue
+        together[engine, plan.prediction.setup.machine.device.name, tuple(launch.env.items())].append((launch, plan))
+    for (engine, *_), pairs in together.items():
+        yield from _asked(engine, pairs)
+
+
+def _asked(engine: Engine, pairs: Sequence[tuple[Launch, Plan]]) -> Iterator[Compared]:
+    with ExitStack() as stack:
+        inquiries = [inquiry_about(plan.prediction.setup, plan.tokens, offline=True, stack=stack) for _, plan in pairs]
+        whole = replace(inquiries[0], questions=tuple(each for inquiry in inquiries for each in inquiry.questions))
+        answers = ask(engine, whole, lambda _: None)
+    for (launch, plan), answer in zip(pairs, answers, strict=True):
+        if isinstance(answer, TraceFailed):
+            yield Compared(launch, engine.version, f"{answer.step}: {answer.problem}")
+        else:
+            yield _compared(launch, engine, plan, answer)
+
+
+def _compared(launch: Launch, engine: Engine, plan: Plan, answer: Answer) -> Compared:
     ledger = plan.prediction.ledger
-    ruled = ledger.activation.expected / GIB if ledger else None
-    if exact.answer is None:
-        return {**row, "ruled": ruled, "problem": exact.problem}
-    traced = exact.answer.activation / GIB
-    off = abs(traced - row["activation"])
-    near = off <= NEAR_GIB or off <= NEAR_SHARE * row["activation"]
-    return {**row, "ruled": ruled, "traced": traced, "near": near, "seconds": exact.answer.seconds}
+    return Compared(
+        launch,
+        engine.version,
+        weights=answer.weights / GIB,
+        activation=answer.activation / GIB,
+        ruled=ledger.activation.expected / GIB if ledger else None,
+        backends=tuple(answer.backends),
+        seconds=answer.seconds,
+    )
+
+
+def summary(rows: Sequence[Compared]) -> dict[str, Any]:
+    """Shares of 1 over the rows where there is something to compare."""
+    figures: dict[str, Any] = {"rows": len(rows), "traced": sum(not row.problem for row in rows)}
+    for name in ("activation_near", "weights_near", "backend_equal"):
+        known = [value for row in rows if (value := getattr(row, name)) is not None]
+        figures[name] = round(sum(known) / len(known), 3) if known else None
+        figures[f"{name}_of"] = len(known)
+    return figures
+
+
+def as_data(row: Compared) -> dict[str, Any]:
+    """A row as JSON."""
+    observed = row.launch.observed
+    return {
+        "id": row.launch.id,
+        "release": row.launch.release,
+        "engine": row.engine,
+        "gpu": row.launch.gpu,
+        "words": list(row.launch.words),
+        "weights": {"logged": observed.get("weights_gib"), "traced": row.weights},
+        "activation": {"logged": observed.get("activation_gib"), "traced": row.activation, "rules": row.ruled},
+        "backend": {"logged": row.launch.backend, "traced": list(row.backends)},
+        "seconds": row.seconds,
+        "problem": row.problem,
+    }
+
+
+def line(row: Compared) -> str:
+    """A row as text."""
+    model = next((word for word in row.launch.words if "/" in word and not word.startswith("{")), row.launch.words[0])
+    head = f"{row.launch.id:10} {row.launch.release[:10]:10} {model[:44]:44}"
+    if row.problem:
+        return f"{head} {row.problem[:120]}"
+    sizes = (row.launch.observed.get("weights_gib"), row.weights, row.launch.observed.get("activation_gib"))
+    shown = " ".join(f"{size:8.3f}" if size is not None else "       -" for size in (*sizes, row.activation, row.ruled))
+    far = [name for name in ("activation_near", "weights_near", "backend_equal") if getattr(row, name) is False]
+    return f"{head} {shown}  {','.join(row.backends)}  {' '.join('not ' + name for name in far)}"
 
 
 def main() -> None:
     """Print the table, or with ``--json`` the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, help="a folder with started/ and started-series.csv")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    rows = [compared(row) for row in json.loads(ROWS.read_text("utf-8"))["rows"]]
+    launches = list(logged())
+    if asked.corpus:
+        launches += [*started(asked.corpus), *without_repeats(series(asked.corpus))]
+    rows = sorted(compared(launches, kept_engines()), key=lambda row: row.launch.id)
     if asked.json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps({"summary": summary(rows), "rows": [as_data(row) for row in rows]}, indent=1))
         return
-    print(f"{'release':8} {'model':42} {'logged':>7} {'traced':>7} {'rules':>7}  seconds")
-    for row in rows:
-        if "traced" not in row:
-            print(f"{row['release']:8} {row['model']:42} {row['activation']:7.2f}  {row['problem'][:120]}")
-            continue
-        line = f"{row['activation']:7.2f} {row['traced']:7.3f} {row['ruled']:7.3f}  {row['seconds']:.0f}"
-        print(f"{row['release']:8} {row['model']:42} {line}{'' if row['near'] else '  far'}")
-    traced = [row for row in rows if "traced" in row]
-    print(f"{sum(row['near'] for row in traced)} of {len(traced)} traced rows within 0.1 GiB or 5 %")
+    sizes = "weights logged, traced; activation logged, traced, by the rules (GiB)"
+    print(f"{'id':10} {'release':10} {'model':44} {sizes}")
+    print("\n".join(line(row) for row in rows))
+    print("\n".join(f"{name:20} {value}" for name, value in summary(rows).items()))
 
 
 if __name__ == "__main__":

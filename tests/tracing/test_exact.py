@@ -13,7 +13,7 @@ from kvroom.ledger.entries import Basis
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
 from kvroom.plans.request import Request
-from kvroom.report.exact import described, exact_data
+from kvroom.report.exact import alike, described, exact_data, sizes_of
 from kvroom.tracing.engines import Engine
 from kvroom.tracing.exact import exact_plan
 from kvroom.tracing.question import Inquiry, Question, inquiry_about
@@ -31,9 +31,14 @@ class Asked:
     """Answers like vLLM's code would, and remembers the question."""
 
     def __init__(
-        self, *, blocks: int | None = None, backend: str = "FLASH_ATTN", fails: TraceFailed | None = None
+        self,
+        *,
+        blocks: int | None = None,
+        backend: str = "FLASH_ATTN",
+        fails: TraceFailed | None = None,
+        settings: dict[str, object] | None = None,
     ) -> None:
-        self.blocks, self.backend, self.fails = blocks, backend, fails
+        self.blocks, self.backend, self.fails, self.settings = blocks, backend, fails, settings or {}
         self.inquiry: Inquiry | None = None
         self.config: dict[str, object] = {}
 
@@ -45,10 +50,23 @@ class Asked:
 
     def answer(self, engine: Engine, question: Question) -> Answer:
         pools = tuple({"available": size, "num_blocks": self.blocks} for size in question.available if self.blocks)
-        peak = (Tensor(525_336_576, (1024, 128256), "float32", "aten.softmax.int"),)
+        peak = tuple(Tensor(622_329_856, (1024, 151936), "float32", name) for name in ("aten.softmax.int", "aten.to"))
         held = (15 + question.rank) * GIB
         return Answer(
-            engine.version, {}, held, 2 * GIB, 70 * GIB, {self.backend: 32}, pools, peak, "vllm.v1", (), 9.0, GIB
+            vllm_version=engine.version,
+            settings=self.settings,
+            weights=held,
+            activation=2 * GIB,
+            requested=70 * GIB,
+            backends={self.backend: 32},
+            pools=pools,
+            at_peak=peak,
+            phase="sampler",
+            place="v1/sample/sampler.py: sample",
+            runner="vllm.v1",
+            guessed=(),
+            seconds=9.0,
+            peak_rss=GIB,
         )
 
 
@@ -157,6 +175,35 @@ def test_the_report_names_what_is_alive_at_the_peak() -> None:
 
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert data["kind"] == "dry-run"
-    assert data["trace"]["at_peak"][0]["shape"] == [1024, 128256]
+    assert data["trace"]["at_peak"][0]["shape"] == [1024, 151936]
+    assert data["trace"]["phase"] == "sampler"
     assert exact.answer is not None
-    assert "1,024 x 128,256 float32 (aten.softmax" in described(exact.answer.at_peak[0])
+    (same,) = alike(exact.answer.at_peak)
+    words = "1.16 GiB  2 x [1,024 (max_num_seqs) x 151,936 (vocabulary)] float32 (aten.softmax.int, aten.to)"
+    assert described(same, sizes_of(exact)).strip() == words
+
+
+def test_an_encoder_that_was_left_out_leaves_the_activation_to_the_rules() -> None:
+    before = plan("Qwen/Qwen2.5-VL-7B-Instruct", "--max-model-len", "8192")
+    exact = exact_plan(before, engine=ENGINE, asker=Asked(settings={"encoder": "left out"}))
+
+    ledger, ruled = exact.plan.prediction.ledger, before.prediction.ledger
+    assert ledger is not None
+    assert ruled is not None
+    assert ledger.activation == ruled.activation
+    assert ledger.weights.basis is Basis.TRACED
+    assert any("encoder was not traced" in note for note in exact.plan.notes)
+
+
+def test_text_alone_asks_for_no_encoder() -> None:
+    words = ("Qwen/Qwen2.5-VL-7B-Instruct", "--limit-mm-per-prompt", '{"image": 0, "video": 0}')
+    exact = exact_plan(plan(*words), engine=ENGINE, asker=Asked(settings={"encoder": "left out"}))
+
+    assert exact.plan.prediction.ledger is not None
+    assert exact.plan.prediction.ledger.activation.basis is Basis.TRACED
+
+
+def test_code_of_the_model_that_ran_is_told() -> None:
+    exact = exact_plan(plan("Qwen/Qwen3-8B"), engine=ENGINE, asker=Asked(settings={"remote_code": True}))
+
+    assert any("own code was run" in note for note in exact.plan.notes)

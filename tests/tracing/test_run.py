@@ -18,7 +18,8 @@ FAILED = """os.write(fd, b'{"failed": {"step": "build", "kind": "KeyError", "mes
 CARD = {"name": "card", "capability": [9, 0], "total": 1, "used": 0}
 ONE = Inquiry(CARD, {}, (Question(("--model", "x")),))
 ANSWER = """{"answer": {"vllm_version": "0.28.0", "settings": {}, "weights": 5, "activation": 6, "requested": 7,
-"backends": {}, "pools": [], "at_peak": [{"bytes": 1, "shape": [2, 3], "dtype": "torch.float32", "operator": "a"}],
+"backends": {}, "pools": [], "phase": "forward", "place": "a.py: f",
+"at_peak": [{"bytes": 1, "shape": [2, 3], "dtype": "torch.float32", "operator": "a"}],
 "runner": "r", "missing_operators": ["_C::x"], "unsure": {"item": 2}, "seconds": 1.5, "peak_rss": 9}}"""
 
 

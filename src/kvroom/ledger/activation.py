@@ -35,14 +35,14 @@ def activation_peak(
     The sampler runs on the last stage only, the vision encoder on the first.
     """
     kept = moe_workspace(shape, args, settings)
-    encodes = first_stage and shape.vision is not None and not _skips_encoder(args)
-    if encodes:
+    has_encoder = first_stage and encodes(shape, args)
+    if has_encoder:
         # The encoder's outputs stay cached while the language model runs.
         kept = kept.plus(encoder_outputs(shape, settings))
     phases = {"forward": forward_peak(shape, args, settings).plus(kept)}
     if last_stage and not settings.is_pooling:
         phases["sampler"] = sampler_peak(shape, args, settings).plus(kept)
-    if encodes:
+    if has_encoder:
         phases["encoder"] = encoder_peak(shape, args, settings)
     peak = ZERO
     for estimate in phases.values():
@@ -173,11 +173,12 @@ def _encoder_budget(shape: ModelShape, settings: Settings) -> int:
     return max(settings.max_num_batched_tokens, item)
 
 
-def _skips_encoder(args: EngineArgs) -> bool:
-    if args.language_model_only or args.skip_mm_profiling:
-        return True
+def encodes(shape: ModelShape, args: EngineArgs) -> bool:
+    """Whether the profile run takes a vision encoder along."""
+    if shape.vision is None or args.language_model_only or args.skip_mm_profiling:
+        return False
     limits = args.limit_mm_per_prompt or {}
-    return bool(limits) and all(_limit(value) == 0 for value in limits.values())
+    return not limits or any(_limit(value) != 0 for value in limits.values())
 
 
 def _limit(value: object) -> object:

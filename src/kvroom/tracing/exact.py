@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvroom.errors import KvroomError
+from kvroom.ledger.activation import encodes
 from kvroom.ledger.predict import Prediction, predict
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, find_engine
@@ -48,7 +49,7 @@ def exact_plan(
     """
     setup = plan.prediction.setup
     engine = engine or find_engine(setup.release, python)
-    refused = _not_traced(plan.prediction)
+    refused = not_traced(plan.prediction)
     if refused:
         return _by_rules(plan, engine, refused)
     ledger, stages = plan.prediction.ledger, range(setup.args.pipeline_parallel_size)
@@ -77,12 +78,20 @@ def exact_plan(
 
 def _with(setup: Setup, answers: list[Answer]) -> Setup:
     """``setup`` with what was traced; what a log of other flags measured no longer counts."""
-    traced = tuple({"weights": each.weights, "activation": each.activation} for each in answers)
+    traced = tuple(
+        {"weights": each.weights} | ({} if _no_encoder(each, setup) else {"activation": each.activation})
+        for each in answers
+    )
     measured = {} if setup.logged_args is not None else setup.measured
     return replace(setup, traced=traced, measured=measured, logged_args=None)
 
 
-def _not_traced(prediction: Prediction) -> str:
+def _no_encoder(answer: Answer, setup: Setup) -> bool:
+    """Whether the launch profiles an encoder that was left out of the trace, since its processor is not at hand."""
+    return answer.settings.get("encoder") == "left out" and encodes(setup.shape, setup.args)
+
+
+def not_traced(prediction: Prediction) -> str:
     """Why a launch is not even tried, empty where it is."""
     if prediction.settings is None:
         return f"vLLM refuses the configuration: {prediction.verdict.message}"
@@ -104,6 +113,14 @@ def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Set
         f"weights and activation traced by vLLM {answer.vllm_version}'s own code ({engine.source}) in"
         f" {answer.seconds:.0f} s."
     ]
+    setup = prediction.setup
+    if _no_encoder(answer, setup):
+        notes.append(
+            "The activation peak is by the rules: the files of the model's processor are not here, so its encoder was"
+            " not traced. Give a folder that holds them, or --language-model-only."
+        )
+    if answer.settings.get("remote_code"):
+        notes.append("The model's own code was run, since --trust-remote-code allows it.")
     backend = prediction.backend.name if prediction.backend else None
     traced = max(answer.backends, key=lambda name: answer.backends[name], default=None)
     if traced is not None and backend is not None and backend not in answer.backends:

@@ -71,6 +71,10 @@ class Answer:
     """For each size asked: ``available``, ``num_blocks``, ``tokens``, ``max_concurrency``, or ``error``."""
     at_peak: tuple[Tensor, ...]
     """The largest first."""
+    phase: str
+    """Of the profile run, in which the peak is reached: ``forward``, ``sampler``, ``pooler``, ``encoder``."""
+    place: str
+    """The function of vLLM that is at work then, as ``file: function``."""
     runner: str
     guessed: tuple[str, ...]
     """Operators that did nothing, or whose result depends on data."""
@@ -163,6 +167,8 @@ def _answer(data: dict[str, Any]) -> Answer:
             Tensor(each["bytes"], tuple(each["shape"]), each["dtype"].removeprefix("torch."), each["operator"])
             for each in data["at_peak"]
         ),
+        phase=data["phase"],
+        place=data["place"],
         runner=data["runner"],
         guessed=(*data["missing_operators"], *data["unsure"]),
         seconds=data["seconds"],

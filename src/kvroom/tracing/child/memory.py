@@ -7,6 +7,7 @@ counts them: storages, not views, each rounded up to its block.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -31,6 +32,14 @@ _SHOWN = 12
 _COPIES = {torch.ops.aten._to_copy, torch.ops.aten.to}
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.linear, _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.matmul}
+_PHASES = {
+    "_dummy_sampler_run": "sampler",
+    "_dummy_pooler_run": "pooler",
+    "embed_multimodal": "encoder",
+    "get_multimodal_embeddings": "encoder",
+    "_dummy_run": "forward",
+}
+"""Functions of the model runners and models by the phase of the profile run that they are."""
 _SORTED_IN_PLACE, _SEGMENTED = 4096, 128
 _UNIQUE = {_aten._unique2, _aten.unique_dim, _aten.unique_consecutive}
 
@@ -64,6 +73,8 @@ class Card(TorchDispatchMode):
         self.peak = self._upper = 0
         self._products = self.products
         self.at_peak: list[tuple[int, str, tuple[int, ...], str]] = []
+        self.phase = self.place = ""
+        """Of the profile run, and the function of vLLM, in which the peak was reached."""
         self.unsure: Counter[str] = Counter()
         """Operators whose result depends on data, and how often: a nought or the largest shape was taken."""
         self._before: set[int] = set()
@@ -168,6 +179,7 @@ class Card(TorchDispatchMode):
         extra = _inside_sort(inputs[0]) if added and inputs and func.overloadpacket is _aten.sort else 0
         if self._upper + extra > self.peak and self.current + extra > self.peak:
             self.peak, self.at_peak = self._upper + extra, self._largest()
+            self.phase, self.place = _position()
             if extra:
                 self.at_peak.insert(0, (extra, f"inside {func}", tuple(inputs[0].shape), "temporary"))
 
@@ -191,6 +203,19 @@ class Card(TorchDispatchMode):
     def _largest(self) -> list[tuple[int, str, tuple[int, ...], str]]:
         alive = ((key, *value[1:]) for key, value in self._live.items() if key not in self._before)
         return [each[1:] for each in sorted(alive, key=lambda each: -each[1])[:_SHOWN]]
+
+
+def _position() -> tuple[str, str]:
+    """The phase that the calls above belong to, and the innermost function of vLLM among them."""
+    phase = place = ""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if not place and "/vllm/" in code.co_filename:
+            place = f"{code.co_filename.rpartition('/vllm/')[2]}: {code.co_name}"
+        phase = phase or _PHASES.get(code.co_name, "")
+        frame = frame.f_back
+    return phase, place
 
 
 def _block(size: int) -> int:

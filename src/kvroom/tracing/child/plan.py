@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -33,6 +34,7 @@ def settings_of(config: Any) -> dict[str, Any]:
         "block_size": cache.block_size,
         "use_mla": model.use_mla,
         "encoder": modalities.encoder(model),
+        "remote_code": any(name.startswith("transformers_modules.") for name in sys.modules),
         "v2_runner": bool(getattr(config, "use_v2_model_runner", False)),
     }
 

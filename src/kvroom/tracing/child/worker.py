@@ -85,6 +85,7 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
                 {"bytes": size, "operator": name, "shape": list(shape), "dtype": dtype}
                 for size, name, shape, dtype in card.at_peak
             ]
+            answer |= {"phase": card.phase, "place": card.place}
             gc.collect()
             card.free()
             answer["kept_after_profile"] = card.current - held
