@@ -1,4 +1,4 @@
-"""Packages that a GPU build of vLLM finds beside it: FlashInfer's attention and sampling, and FlashMLA.
+"""Packages that a GPU build of vLLM finds beside it: FlashInfer's attention and sampling, FlashMLA, CUDA's for Python.
 
 Only what vLLM asks of them while it configures, builds and profiles is there. FlashInfer's kernels for experts
 (``flashinfer.fused_moe``) are not claimed: what they allocate inside is not known.
@@ -6,6 +6,7 @@ Only what vLLM asks of them while it configures, builds and profiles is there. F
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Collection
@@ -21,12 +22,43 @@ _ATTENTION = ("decode", "prefill", "utils", "page", "cascade", "mla", "rope", "c
 
 def packages(without: Collection[str]) -> None:
     """Let vLLM find the packages of a GPU build, save those in ``without``."""
+    sys.meta_path.append(_Required())
     if "flashinfer" not in without:
         _flashinfer()
     if "flashmla" not in without:
         module("vllm._flashmla_C")
         module("vllm._flashmla_extension_C")
         _stand_in("vllm.third_party.flashmla", "flash_mla_interface")
+
+
+class _Required(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Packages that a GPU build requires, for modules of vLLM that import them: any part of them is there.
+
+    Other packages look for them too, and go another way where they are missing.
+    """
+
+    roots = frozenset({"cuda", "cutlass"})
+
+    def find_spec(self, name: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
+        """A module of one of the packages."""
+        root = name.partition(".")[0]
+        if root not in self.roots or not (root in sys.modules or _asked_by_vllm()):
+            return None
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Anything:
+        """An empty one."""
+        return Anything(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        """Nothing is in it."""
+
+
+def _asked_by_vllm() -> bool:
+    frame = sys._getframe(2)
+    while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return "/vllm/" in frame.f_code.co_filename
 
 
 def _flashinfer() -> None:

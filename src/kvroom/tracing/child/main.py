@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
@@ -16,7 +15,8 @@ from typing import Any
 def main(answer_fd: int) -> None:
     """Answer each question that standard input holds, in turn; every line written is one JSON object.
 
-    All are about the same card, environment and build; one that fails leaves the next ones alone.
+    All are about the same card, environment and build. Each is answered in a fork: what vLLM keeps in its modules
+    (buffers of kernels, workspaces) would be missing from the next answer, and one that fails leaves the others alone.
     """
     request = json.load(sys.stdin)
     begun = time.monotonic()
@@ -39,17 +39,30 @@ def main(answer_fd: int) -> None:
             }
         )
 
-    answering = None
-    for question in request["questions"]:
+    def answered(answering: Callable[[dict[str, Any]], dict[str, Any]], question: dict[str, Any]) -> None:
         try:
-            answering = answering or _pretending(request, step)
             answer = answering(question)
         except BaseException as error:
             failed(error)
-            continue
+            return
         answer["seconds"] = round(time.monotonic() - begun, 2)
         answer["peak_rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         say(answer=answer)
+
+    try:
+        answering = _pretending(request, step)
+    except BaseException as error:
+        for _ in request["questions"]:
+            failed(error)
+        return
+    for question in request["questions"]:
+        child = os.fork()
+        if child == 0:
+            answered(answering, question)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            failed(RuntimeError(f"the process was killed by signal {status & 127}; main memory may have run out"))
         begun = time.monotonic()
 
 
@@ -88,11 +101,9 @@ def _pretending(request: dict[str, Any], step: Callable[[str], None]) -> Callabl
     parameters.keep_their_kind()
     worker.no_weights_are_made_up()
 
+    worker.load_modules()
+
     def answering(question: dict[str, Any]) -> dict[str, Any]:
-        platform.leave_groups()
-        gc.collect()
-        card.forget()
-        standins.missing.clear()
         step("resolve the configuration")
         config = worker.configuration(question["argv"])
         answer: dict[str, Any] = {"vllm_version": vllm.__version__, "settings": plan.settings_of(config)}

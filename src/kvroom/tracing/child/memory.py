@@ -40,6 +40,8 @@ _PHASES = {
     "_dummy_run": "forward",
 }
 """Functions of the model runners and models by the phase of the profile run that they are."""
+_WRAPPERS = frozenset({"_custom_ops.py", "model_executor/parameter.py", "model_executor/custom_op.py"})
+"""Files of vLLM whose functions pass a call on."""
 _SORTED_IN_PLACE, _SEGMENTED = 4096, 128
 _UNIQUE = {_aten._unique2, _aten.unique_dim, _aten.unique_consecutive}
 
@@ -65,13 +67,8 @@ class Card(TorchDispatchMode):
         super().__init__()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.total, self.used = total, used
-        self.products = products
-        self.forget()
-
-    def forget(self) -> None:
-        """Empty the card, whatever is still alive."""
         self.peak = self._upper = 0
-        self._products = self.products
+        self._products = products
         self.at_peak: list[tuple[int, str, tuple[int, ...], str]] = []
         self.phase = self.place = ""
         """Of the profile run, and the function of vLLM, in which the peak was reached."""
@@ -211,8 +208,9 @@ def _position() -> tuple[str, str]:
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if not place and "/vllm/" in code.co_filename:
-            place = f"{code.co_filename.rpartition('/vllm/')[2]}: {code.co_name}"
+        path = code.co_filename.rpartition("/vllm/")[2]
+        if not place and path != code.co_filename and path not in _WRAPPERS:
+            place = f"{path}: {code.co_name}"
         phase = phase or _PHASES.get(code.co_name, "")
         frame = frame.f_back
     return phase, place

@@ -64,7 +64,13 @@ def process_groups(world_size: int, rank: int) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     distributed.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
-    distributed.new_group = _fake_group
+    real = distributed.new_group
+
+    def group(ranks: Any = None, *_: Any, **kwargs: Any) -> Any:
+        named = {"group_desc": kwargs["group_desc"]} if "group_desc" in kwargs else {}
+        return real(ranks, backend="fake", **named)
+
+    distributed.new_group = group
     import vllm.distributed.parallel_state as state
 
     if hasattr(state, "in_the_same_node_as"):
@@ -72,28 +78,6 @@ def process_groups(world_size: int, rank: int) -> None:
     from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 
     MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
-
-
-_new_group = torch.distributed.new_group
-
-
-def _fake_group(ranks: Any = None, *_: Any, **kwargs: Any) -> Any:
-    named = {"group_desc": kwargs["group_desc"]} if "group_desc" in kwargs else {}
-    return _new_group(ranks, backend="fake", **named)
-
-
-def leave_groups() -> None:
-    """Undo ``process_groups`` and what vLLM made of them, so that other ranks can be pretended."""
-    from torch import distributed
-
-    if not distributed.is_initialized():
-        return
-    import vllm.distributed.parallel_state as state
-
-    state.destroy_model_parallel()
-    state.destroy_distributed_environment()
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def block_size_of_backends(config: Any) -> None:

@@ -110,6 +110,21 @@ def flash_attention(description: Description, without: Collection[str]) -> None:
     module("vllm.vllm_flash_attn.layers.rotary", apply_rotary_emb=lambda x, *_, **__: x)
 
 
+class Named(str):
+    """The name of something that is not there; its attributes are names as well, and as a decorator it does nothing."""
+
+    __slots__ = ()
+
+    def __getattr__(self, key: str) -> Named:
+        if key.startswith("__"):
+            raise AttributeError(key)
+        return Named(f"{self}.{key}")
+
+    def __call__(self, *args: Any, **_: Any) -> Any:
+        """What it decorates, or itself."""
+        return args[0] if args and callable(args[0]) else self
+
+
 class Anything(types.ModuleType):
     """A module every attribute of which is a class that does nothing."""
 
@@ -119,12 +134,10 @@ class Anything(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
 
-        def value(_: type, key: str) -> str:
-            if key.startswith("__"):
-                raise AttributeError(key)
-            return f"{name}.{key}"
+        def value(_: type, key: str) -> Named:
+            return getattr(Named(name), key)
 
-        kind = type("Kind", (type,), {"__getattr__": value})
+        kind = type("Kind", (type,), {"__getattr__": value, "__getitem__": lambda cls, _: cls})
         made = kind(name, (), {"__init__": lambda self, *_, **__: None, "__getattr__": lambda self, _: None})
         setattr(self, name, made)
         return made

@@ -15,6 +15,12 @@ from .memory import Card, IntegerDevices
 Step = Callable[[str], None]
 
 
+def load_modules() -> None:
+    """Import what every question needs."""
+    import vllm.engine.arg_utils
+    import vllm.v1.worker.gpu_worker  # noqa: F401
+
+
 def configuration(argv: list[str]) -> Any:
     """The VllmConfig of ``vllm serve ARGV``, resolved by vLLM; unknown options are left to the server."""
     from vllm.engine.arg_utils import AsyncEngineArgs
