@@ -21,23 +21,24 @@ def non_torch(shape: ModelShape, args: EngineArgs, settings: Settings, device: D
     world = args.tensor_parallel_size * args.pipeline_parallel_size
     if shape.is_moe:
         world *= args.data_parallel_size
-    if world > 1:
-        table = rules["non_torch_gib_parallel"]
-        row = table["2"] if world <= 2 else table["4"] if world <= 4 else table["8"]
-        estimate = gibibytes(*row)
-        words = f"NCCL and all-reduce buffers of {world} GPUs, CUDA modules"
-        source = rules.rule("non_torch_gib_parallel").source
-    else:
-        rule = rules["non_torch_gib_one_gpu"]
-        extra = rules["non_torch_gib_hopper_extra"] if (device.compute_capability or (0, 0)) >= (9, 0) else 0
-        estimate = gibibytes(rule["low"], rule["expected"] + extra, rule["high"] + extra)
-        words = "CUDA modules and cuBLAS workspaces"
-        source = rules.rule("non_torch_gib_one_gpu").source
     if device.vendor == "AMD":
-        estimate = estimate.plus(gibibytes(*rules["non_torch_gib_amd_extra"]))
+        rule = rules.rule("non_torch_gib_amd")
+        estimate = gibibytes(*rule.value["parallel" if world > 1 else "1"])
+        words = "HIP modules, workspaces" + (f" and RCCL buffers of {world} GPUs" if world > 1 else "")
+    elif world > 1:
+        rule = rules.rule("non_torch_gib_parallel")
+        estimate = gibibytes(*rule.value["2" if world <= 2 else "4" if world <= 4 else "8"])
+        words = f"NCCL and all-reduce buffers of {world} GPUs, CUDA modules"
+    else:
+        rule = rules.rule("non_torch_gib_one_gpu")
+        one = rule.value
+        extra = rules["non_torch_gib_hopper_extra"] if (device.compute_capability or (0, 0)) >= (9, 0) else 0
+        estimate = gibibytes(one["low"], one["expected"] + extra, one["high"] + extra)
+        words = "CUDA modules and cuBLAS workspaces"
+    source = rule.source
     if device.unified:
         # Whatever else uses the shared memory while vLLM profiles is charged to it.
-        estimate = estimate.plus(gibibytes(0.0, 3.0, 12.0))
+        estimate = estimate.plus(gibibytes(*rules["non_torch_gib_unified_extra"]))
         words += "; other use of the unified memory during profiling"
     return Entry("other", int(estimate.low), int(estimate.expected), int(estimate.high), Basis.ESTIMATED, words, source)
 

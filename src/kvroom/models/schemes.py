@@ -49,6 +49,8 @@ NVFP4 = Scheme("nvfp4", 4, Grain.GROUP, group=16, static_input=True)
 MXFP4 = Scheme("mxfp4", 4, Grain.GROUP, group=32)
 MXFP8 = Scheme("mxfp8", 8, Grain.GROUP, group=32)
 NF4 = Scheme("nf4", 4, Grain.GROUP, group=64)
+NF4_STORED = replace(NF4, nested=True)
+"""As checkpoints are published: four logs of such launches have the scales quantised too."""
 LLM_INT8 = Scheme("llm.int8", 8, Grain.CHANNEL)
 
 GGUF_BITS = {
@@ -75,9 +77,9 @@ NAMES: dict[str, tuple[str, Scheme]] = {
     "nvfp4": ("modelopt_fp4", NVFP4),
     "mxfp4": ("mxfp4", MXFP4),
     "mxfp8": ("modelopt_mxfp8", MXFP8),
-    "bitsandbytes": ("bitsandbytes", NF4),
-    "bnb": ("bitsandbytes", NF4),
-    "nf4": ("bitsandbytes", NF4),
+    "bitsandbytes": ("bitsandbytes", NF4_STORED),
+    "bnb": ("bitsandbytes", NF4_STORED),
+    "nf4": ("bitsandbytes", NF4_STORED),
 }
 """The names that ``--assume-quantization`` takes: vLLM's method and the scheme."""
 ONLINE: dict[str, tuple[str, Scheme]] = {

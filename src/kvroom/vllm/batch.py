@@ -13,7 +13,12 @@ from kvroom.vllm.rules import Rules
 
 
 def device_tier(device: Device, rules: Rules) -> dict[str, Any]:
-    """The batch defaults of the device's size. Mirrors engine/arg_utils.py: get_batch_defaults."""
+    """The batch defaults of the device's size. Mirrors engine/arg_utils.py: get_batch_defaults.
+
+    An integrated GPU (GB10, Jetson) has no total that NVML tells, so releases that ask only NVML take it for small.
+    """
+    if device.unified and device.vendor == "NVIDIA" and rules["batch_tier_by_nvml"]:
+        return dict(rules["batch_tiers"][-1])
     for tier in rules["batch_tiers"]:
         if device.total_bytes < tier["min_gib"] * GIB:
             continue

@@ -90,12 +90,25 @@ def launch_of(
         own_draft=bool(spec) and draft is None and (method in OWN_DRAFTS or method.endswith("mtp")),
         shared_embedding=method in SHARED_EMBEDDING,
         pooling=shape.is_pooling or args.runner == "pooling",
-        language_only=args.language_model_only,
+        language_only=leaves_towers_out(shape, args, rules),
         towers_whole=args.given.get("mm_encoder_tp_mode") == "data",
         keep_zeros=args.quantization == "gptq",
         lora=(args.max_loras, args.max_lora_rank) if args.enable_lora else None,
         offload=args.cpu_offload_gb,
     )
+
+
+def leaves_towers_out(shape: ModelShape, args: EngineArgs, rules: Rules) -> bool:
+    """Whether the vision tower is not loaded: on demand, or since ``--limit-mm-per-prompt`` allows it no item."""
+    if args.language_model_only or not args.limit_mm_per_prompt:
+        return args.language_model_only
+    items = rules["towers_left_out_at_zero"].get(shape.architecture)
+    return bool(items) and all(_is_zero(args.limit_mm_per_prompt.get(item)) for item in items)
+
+
+def _is_zero(limit: object) -> bool:
+    """Whether a limit, a count or options with one, is 0; none is vLLM's default, which is not."""
+    return (limit.get("count") if isinstance(limit, Mapping) else limit) in (0, "0")
 
 
 Assigned = tuple[tuple[Stored, ...], tuple[Stored, ...], Quantization | None]

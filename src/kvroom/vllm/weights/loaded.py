@@ -11,7 +11,7 @@ from kvroom.models.weights.tensor import Part, guessed_share
 from kvroom.units import from_gib, show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.rules import Rules
-from kvroom.vllm.weights.launch import Launch, assigned, cut_of, launch_of
+from kvroom.vllm.weights.launch import Launch, assigned, cut_of, launch_of, leaves_towers_out
 from kvroom.vllm.weights.lora import lora_bytes
 from kvroom.vllm.weights.spread import spread
 from kvroom.vllm.weights.stage import draft_bytes, layers_on_stage, stage_bytes
@@ -86,7 +86,7 @@ def _key(
         args.dtype,
         args.runner,
         args.max_num_batched_tokens,
-        args.language_model_only,
+        leaves_towers_out(shape, args, rules),
         args.cpu_offload_gb,
         args.enable_lora and (args.max_loras, args.max_lora_rank),
         None if spec is None else str(spec.get("method")),
