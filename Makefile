@@ -24,6 +24,10 @@ benchmark: $(VENV)/.dev  ## Start-up time, memory, plans a second, megabytes of 
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.reading
 
+accuracy: $(VENV)/.product  ## Plans beside what public launches logged; CORPUS=DIR holds started/ and failing/.
+	@test -d "$(CORPUS)/started" || { echo 'make accuracy needs CORPUS=DIR with started/ and failing/'; exit 2; }
+	@$(BIN)/python -m benchmarks.accuracy --corpus "$(CORPUS)"
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "kvroom needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
