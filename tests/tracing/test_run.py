@@ -15,6 +15,9 @@ from kvroom.tracing.question import Inquiry, Question
 from kvroom.tracing.run import Answer, TraceFailed, ask
 
 FAILED = """os.write(fd, b'{"failed": {"step": "build", "kind": "KeyError", "message": "x", "where": ""}}')"""
+VALIDATED = r"""os.write(fd, json.dumps({"failed": {"step": "configure", "kind": "ValidationError", "where": "",
+"message": "1 validation error for ModelConfig\n  Value error, Value too large.\nLower it. [type=value_error, x]"}}
+).encode())"""
 CARD = {"name": "card", "capability": [9, 0], "total": 1, "used": 0}
 ONE = Inquiry(CARD, {}, (Question(("--model", "x")),))
 ANSWER = """{"answer": {"vllm_version": "0.28.0", "settings": {}, "weights": 5, "activation": 6, "requested": 7,
@@ -54,6 +57,7 @@ def test_steps_are_heard_and_the_answer_taken(tmp_path: Path) -> None:
     ("code", "step", "says"),
     [
         (FAILED, "build", "KeyError: x"),
+        (VALIDATED, "configure", "ValidationError: Value too large. Lower it."),
         ("print('No module named vllm', file=sys.stderr); sys.exit(1)", "start", "No module named vllm"),
         ("os.kill(os.getpid(), 9)", "start", "signal 9"),
         ("time.sleep(600)", "start", "no answer within"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ spec.loader.exec_module(package)
 from kvroom_child.main import main
 main(int(sys.argv[2]))
 """
+_VALIDATION = re.compile(
+    r"validation errors? for \w+\n\s*(?:Value error, |Assertion failed, )?(.*?) \[type=", re.DOTALL
+)
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME")
 """Variables that the child inherits; what steers vLLM comes with the question alone."""
 
@@ -149,9 +153,15 @@ def _heard(events: Any, on_step: Callable[[str], None]) -> Iterator[Answer | Tra
             on_step(said["step"])
         elif "failed" in said:
             failed = said["failed"]
-            yield TraceFailed(failed["step"], f"{failed['kind']}: {failed['message']}", failed["where"])
+            yield TraceFailed(failed["step"], _plain(failed["kind"], failed["message"]), failed["where"])
         else:
             yield _answer(said["answer"])
+
+
+def _plain(kind: str, message: str) -> str:
+    """The error in one line, without what pydantic wraps around it."""
+    found = _VALIDATION.search(message)
+    return " ".join(f"{kind}: {found[1] if found else message}".split())
 
 
 def _answer(data: dict[str, Any]) -> Answer:
