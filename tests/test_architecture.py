@@ -27,8 +27,9 @@ ALLOWED = {
     "remedies": BASE | {"models", "devices", "vllm", "ledger"},
     "findings": BASE | {"models", "devices", "vllm", "ledger", "logs"},
     "tracing": BASE | {"models", "devices", "vllm", "ledger", "plans"},
-    "plans": BASE | {"models", "devices", "vllm", "ledger", "remedies", "findings", "launches"},
-    "doctor": BASE | {"devices", "vllm", "ledger", "remedies", "findings", "launches", "logs", "plans"},
+    "learned": BASE | {"models", "vllm", "ledger"},
+    "plans": BASE | {"models", "devices", "vllm", "ledger", "remedies", "findings", "launches", "learned"},
+    "doctor": BASE | {"devices", "vllm", "ledger", "remedies", "findings", "launches", "learned", "logs", "plans"},
     "compare": BASE | {"devices", "vllm", "ledger", "launches", "logs", "plans", "doctor"},
     "report": BASE
     | {
@@ -42,6 +43,7 @@ ALLOWED = {
         "findings",
         "plans",
         "tracing",
+        "learned",
         "logs",
         "doctor",
     },
@@ -58,6 +60,7 @@ ALLOWED = {
         "plans",
         "report",
         "tracing",
+        "learned",
         "logs",
         "doctor",
     },
@@ -100,4 +103,8 @@ def test_importing_kvroom_loads_nothing_heavy() -> None:
 
 def test_planning_needs_no_network_client_and_no_rich() -> None:
     loaded = _loaded("import kvroom; kvroom.plan('Qwen/Qwen3-8B', gpu='RTX 4090', offline=True).verdict")
-    assert not {"torch", "transformers", "rich", "yaml", "huggingface_hub", "httpx", "pynvml"} & loaded
+    assert not {"torch", "transformers", "rich", "yaml", "huggingface_hub", "httpx", "pynvml", "sqlite3"} & loaded
+
+
+def test_the_command_line_starts_without_what_only_some_commands_need() -> None:
+    assert not {"rich", "yaml", "sqlite3", "platformdirs", "kvroom.learned"} & _loaded("import kvroom.cli.main")

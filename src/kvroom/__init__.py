@@ -12,12 +12,13 @@ from kvroom.version import __version__
 if TYPE_CHECKING:
     from kvroom.doctor.diagnose import diagnose
     from kvroom.doctor.diagnosis import Diagnosis
+    from kvroom.doctor.learn import learn
     from kvroom.environment.record import environment_record
     from kvroom.plans.check import check
     from kvroom.plans.make import plan
     from kvroom.plans.plan import Plan
 
-__all__ = ["Diagnosis", "Plan", "__version__", "check", "diagnose", "environment_record", "plan"]
+__all__ = ["Diagnosis", "Plan", "__version__", "check", "diagnose", "environment_record", "learn", "plan"]
 
 _HOME = {
     "Diagnosis": "kvroom.doctor.diagnosis",
@@ -25,6 +26,7 @@ _HOME = {
     "check": "kvroom.plans.check",
     "diagnose": "kvroom.doctor.diagnose",
     "environment_record": "kvroom.environment.record",
+    "learn": "kvroom.doctor.learn",
     "plan": "kvroom.plans.make",
 }
 

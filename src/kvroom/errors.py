@@ -7,7 +7,8 @@
     |   `-- BadConfig         the model's config.json cannot be used
     |-- DeviceError           the GPU is unknown, ambiguous or absent
     |-- EngineError           the vLLM version or a combination of flags has no rules here
-    `-- InstallError          an engine cannot be made: pip, its index, the disk
+    |-- InstallError          an engine cannot be made: pip, its index, the disk
+    `-- StoreError            the file of what was learned is damaged, foreign or cannot be written
 
 Each carries what was seen, what is wrong with it and what to do; the CLI prints it as one
 message and exits with 2.
@@ -69,3 +70,7 @@ class EngineError(KvroomError):
 
 class InstallError(KvroomError):
     """An environment for vLLM's Python code that cannot be made: pip, its index or the disk."""
+
+
+class StoreError(KvroomError):
+    """The file of what was learned: damaged, of another program or a newer kvroom, or not to be read or written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,6 +42,7 @@ def run_dry(args: Sequence[str], asked: Asked, python: str | None, *, as_json: b
     from kvroom.launches.read import starts_command
     from kvroom.tracing.exact import exact_plan
 
+    asked = replace(asked, learned=False)  # vLLM's own code is asked, not a log
     if starts_command(args) or (len(args) == 1 and " " in args[0]):
         plans, _ = jobs.many(args, asked)
         if len(plans) != 1:

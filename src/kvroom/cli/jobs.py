@@ -39,6 +39,7 @@ class Asked:
     without: tuple[str, ...]
     env: tuple[str, ...]
     offline: bool
+    learned: bool = True
 
     def request(self) -> Request:
         """The options as ``plans`` takes them; UsageError when a measured entry is malformed."""
@@ -52,6 +53,7 @@ class Asked:
             measured_with=self.measured_with,
             offline=self.offline,
             without=self.without,
+            learned=self.learned,
         )
 
 

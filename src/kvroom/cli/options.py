@@ -29,6 +29,13 @@ _OPTIONS = (
         "--measured-with",
         help="Flags under which available=SIZE was logged, if they differ: '--attention-backend FLASH_ATTN'.",
     ),
+    click.option(
+        "--no-learned",
+        "learned",
+        flag_value=False,
+        default=True,
+        help="Plan without what `kvroom learn` kept of such a machine.",
+    ),
     click.option("--without", multiple=True, help="A package that the vLLM environment lacks, e.g. flashinfer."),
     click.option("--env", multiple=True, help="An environment variable of the launch, NAME=VALUE."),
     click.option("--offline", is_flag=True, help="Read nothing from the hub."),

@@ -82,13 +82,16 @@ def _moved(setup: Setup, stage: int, now: Entry, then: Entry) -> Entry:
     if known is None:
         return now
     logged, basis = known
+    moved = now.expected != then.expected
     expected, doubt = logged + now.expected - then.expected, _doubt(now, then)
     low, high, how = expected - doubt, expected + doubt, "as this machine logged it"
     if basis is Basis.TRACED:
         how = "as vLLM's own code allocates it"
         if now.name == "activation":
             low, high = low - _TRACE_BELOW, high + _TRACE_ABOVE
-    words = how if now.expected == then.expected else f"{how}, moved by the changed flags"
+    words = f"{how}, moved by the changed flags" if moved else how
+    if moved and basis is Basis.MEASURED:
+        basis = now.basis
     return Entry(now.name, low, expected, high, basis, f"{words}: {now.why}", cause=now.cause)
 
 
@@ -96,8 +99,12 @@ def _available(logged: int, now: Ledger, then: Ledger) -> Entry:
     moved = now.available.expected - then.available.expected
     parts = [pair for pair in zip(now, then, strict=True) if pair[0].name != "available"]
     doubt = int(sum(_doubt(*pair) ** 2 for pair in parts) ** 0.5)
-    words = f"{show_bytes(logged)} that this machine logged, moved by {show_bytes(moved)} for the changed flags"
-    return Entry("available", logged + moved - doubt, logged + moved, logged + moved + doubt, Basis.MEASURED, words)
+    words = f"{show_bytes(logged)} that this machine logged"
+    if moved:
+        words += f", moved by {show_bytes(moved)} for the changed flags"
+    changed = [part.basis for part, before in parts if part.expected != before.expected]
+    basis = max(changed, key=list(Basis).index, default=Basis.MEASURED)
+    return Entry("available", logged + moved - doubt, logged + moved, logged + moved + doubt, basis, words)
 
 
 def _with_workspace(backend: BackendChoice, weights: Entry, other: Entry, graphs: Entry) -> list[Entry]:

@@ -18,14 +18,14 @@ def check(command: str, *, env: Mapping[str, str] | None = None, **request: obje
     """The plans of every vLLM launch in ``command``: a line or a whole shell script.
 
     ``request`` takes the keywords of ``kvroom.plan`` that are not vLLM's: ``gpu``, ``vllm``, ``offline``, ...
-    Raises a KvroomError for text that cannot be read.
+    What ``kvroom learn`` kept is used unless ``learned`` is False. Raises a KvroomError for text that cannot be read.
     """
     if not isinstance(command, str):
         raise UsageError(f"The command is a {type(command).__name__}, not a text.", "Give a line or a script.")
     unknown = request.keys() - {each.name for each in fields(Request)}
     if unknown:
         raise UsageError(f"check has no argument {min(unknown)}.", "vLLM's flags belong into the command.")
-    return check_text(command, checked_env(env), Request(**request))  # type: ignore[arg-type]
+    return check_text(command, checked_env(env), Request(**{"learned": True, **request}))  # type: ignore[arg-type]
 
 
 def check_text(text: str, env: Mapping[str, str], request: Request, source: str = "") -> list[Plan]:

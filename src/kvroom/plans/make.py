@@ -40,6 +40,7 @@ def plan(
     measured_with: str | None = None,
     offline: bool = False,
     without: Sequence[str] = (),
+    learned: bool = True,
     env: Mapping[str, str] | None = None,
     **flags: Any,
 ) -> Plan:
@@ -48,7 +49,8 @@ def plan(
     ``gpu`` is a name with an optional count (``"2x RTX 3090"``), else the local GPUs are used.
     ``gpu_memory`` and ``free_memory`` are sizes (``"24GiB"``); ``vllm`` a version; ``measured`` ledger
     entries in bytes read from a log of this machine (``measured_with`` the flags of that launch, where they
-    differ). Raises a KvroomError for input that is wrong;
+    differ). Without ``measured``, what ``kvroom learn`` kept of such a machine is used, unless ``learned`` is
+    False. Raises a KvroomError for input that is wrong;
     a launch that vLLM would refuse is a verdict.
     """
     request = Request(
@@ -61,6 +63,7 @@ def plan(
         measured_with,
         bool(offline),
         without,
+        bool(learned),
     )
     name = os.fspath(model) if isinstance(model, os.PathLike) else model
     if not isinstance(name, str):
@@ -142,6 +145,7 @@ def plan_tokens(
         notes += (f"the command names {args.model}: put a checkpoint stored as {request.assume_quantization} there.",)
     notes += tuple(f"{shape.name}: {assumption}" for assumption in shape.assumptions)
     machine, said = _machine(request, args, count_hint)
+    notes += said
     logged_args = None
     if request.measured_with is not None:
         words = [*tokens, *split_words(request.measured_with)]
@@ -156,7 +160,12 @@ def plan_tokens(
         logged_args=logged_args,
         without=frozenset(request.without),
     )
-    return Plan(predict(setup), tuple(tokens), notes + said, source, line)
+    if request.learned and not request.measured and request.measured_with is None:
+        from kvroom.learned.apply import with_store
+
+        setup, said = with_store(setup)
+        notes += said
+    return Plan(predict(setup), tuple(tokens), notes, source, line)
 
 
 def split_words(text: str) -> list[str]:

@@ -29,6 +29,8 @@ class Request:
     offline: bool = False
     without: Collection[str] = ()
     """Packages that the build of vLLM lacks, of ``PACKAGES``."""
+    learned: bool = False
+    """Whether what logs of such a machine taught is used, where nothing is given as measured."""
 
     def __post_init__(self) -> None:
         """Check the types, which a caller from Python may have wrong, and that nothing is empty."""

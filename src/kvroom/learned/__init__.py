@@ -1,0 +1,1 @@
+"""What logs of this machine measured, kept for later predictions."""
