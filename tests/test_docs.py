@@ -42,18 +42,19 @@ EXAMPLES = [(page.name, command) for page in PAGES for command in _commands(page
 
 
 @pytest.mark.parametrize(("page", "command"), EXAMPLES, ids=[command[:60] for _, command in EXAMPLES])
+@pytest.mark.usefixtures("store_file")
 def test_every_command_in_the_documents_runs(page: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)[1:]
     if "--" in words:
         words.insert(words.index("--"), "--offline")
-    elif words[0] in {"plan", "diagnose"}:
+    elif words[0] in {"plan", "diagnose", "learn"}:
         words.append("--offline")
     assert run(words) in {0, 1, 3}, capsys.readouterr().err
 
 
 def test_every_command_is_documented() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    for command in ("plan", "check", "rule", "diagnose", "compare", "env", "dry-run", "engine"):
+    for command in ("plan", "check", "rule", "diagnose", "compare", "env", "dry-run", "engine", "learn", "learned"):
         assert f"kvroom {command}" in readme
 
 

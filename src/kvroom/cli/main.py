@@ -14,6 +14,7 @@ from kvroom.cli.diagnose import diagnose
 from kvroom.cli.dry_run import dry_run
 from kvroom.cli.engine import engine
 from kvroom.cli.env import env
+from kvroom.cli.learn import learn, learned
 from kvroom.cli.options import PASS_ON, PassesOn, shared
 from kvroom.errors import KvroomError
 from kvroom.redaction import clean
@@ -77,6 +78,8 @@ app.add_command(diagnose)
 app.add_command(dry_run)
 app.add_command(engine)
 app.add_command(env)
+app.add_command(learn)
+app.add_command(learned)
 
 
 def run(argv: list[str] | None = None) -> int:
