@@ -241,6 +241,14 @@ def test_an_assumed_quantisation_is_priced(load: Load, name: str, low: float, hi
     assert weights.high - weights.low > 0.01 * weights.expected
 
 
+def test_an_assumed_quantisation_leaves_the_layers_that_speculate_plain(load: Load) -> None:
+    name, spec = "Qwen/Qwen3.6-27B", {"method": "mtp", "num_speculative_tokens": 2}
+    assumed = load(replace(catalogue_shape(name), quantization=assume_quantization("w4a16")), speculative_config=spec)
+    plain = load(name, speculative_config=spec)
+    assert part(assumed, "draft") == part(plain, "draft") > 0
+    assert assumed.expected < 0.5 * plain.expected
+
+
 def test_older_cards_run_fp8_through_marlin_with_wider_scales(load: Load) -> None:
     name = "Qwen/Qwen3-8B-FP8"
     ampere, hopper = load(name, device=gpu((8, 6))), load(name)

@@ -128,7 +128,10 @@ def assigned(launch: Launch) -> Assigned:
         if quantization is None and launch.quantization:
             quantization = online_quantization(launch.quantization)
         main = assign(launch.shape.tensors, quantization)
-        found = _assigned[key] = (main, assign(launch.shape.draft_tensors, quantization), quantization)
+        # files leave the layers that speculate plain, also where nothing here says what they leave
+        unsaid = quantization is not None and (quantization.assumed or quantization.unlisted)
+        drafts = assign(launch.shape.draft_tensors, None if unsaid else quantization)
+        found = _assigned[key] = (main, drafts, quantization)
     return found
 
 
