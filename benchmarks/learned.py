@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.launches import Launch, series, started
+from benchmarks.launches import Launch, read_corrections, reports, series
 from kvroom.errors import KvroomError
 from kvroom.learned.apply import with_learned
 from kvroom.learned.key import changes, fingerprint, kept_env, kept_words, logged_args, world
@@ -64,7 +64,7 @@ class Pair:
 def starts(corpus: Path) -> Iterator[Start]:
     """The launches that logged what was available, and can be predicted."""
     totals = _totals(corpus)
-    for launch in itertools.chain(started(corpus), series(corpus)):
+    for launch in _launches(corpus):
         sizes = {name: launch.observed.get(f"{logged}_gib") for name, logged in _SIZES.items()}
         sizes["total"] = totals.get(launch.id) or launch.observed.get("total_gpu_gib")
         if sizes["available"] is None:
@@ -89,6 +89,14 @@ def starts(corpus: Path) -> Iterator[Start]:
             learned="2026-01-01T00:00:00+00:00",
         )
         yield Start(launch, prediction, kept)
+
+
+def _launches(corpus: Path) -> Iterator[Launch]:
+    """The launches that came up or failed, and the series."""
+    corrections = read_corrections()
+    for kind in ("started", "failing"):
+        yield from (each for each in reports(corpus, corrections, kind) if isinstance(each, Launch))
+    yield from series(corpus)
 
 
 def _totals(corpus: Path) -> dict[str, float]:

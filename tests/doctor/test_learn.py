@@ -77,3 +77,15 @@ def test_learning_from_python_changes_the_next_plan(store_file: Path) -> None:
     assert ledgers[0].available.expected != ledgers[1].available.expected
     with pytest.raises(UsageError, match="nothing to learn"):
         kvroom.learn(CUT, gpu="RTX 4090", offline=True)
+
+
+def test_what_people_say_in_a_ticket_is_no_measurement() -> None:
+    said = taught(f"{CUT}only 3.31 GiB for KV\n")
+    assert said == "the log prints no size of a part."
+
+
+def test_a_build_without_a_number_and_a_capture_that_took_less_than_nothing() -> None:
+    assert "--vllm" in str(taught(SERVING.replace("0.11.0", "0.1.dev9+g1234567")))
+    kept = taught(SERVING.replace("took 0.55 GiB", "took -0.03 GiB"))
+    assert isinstance(kept, Measurement)
+    assert "graphs_taken" not in kept.sizes

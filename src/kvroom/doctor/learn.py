@@ -19,6 +19,7 @@ from kvroom.logs.reading import Reading
 from kvroom.logs.stages import rank
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.flags import flags_for
+from kvroom.vllm.releases import Release
 
 _VOID = {"profile-measured-nothing", "memory-freed-while-profiling", "neighbour-counted"}
 """Findings that say that what was measured is not what the launch takes."""
@@ -27,6 +28,8 @@ _TOLD = (
     " tensor_parallel_size pipeline_parallel_size"
 ).split()
 """Settings that a log shows beside the command; what it resolved goes before what the rules would."""
+_NO_NUMBER = Release(0, 2, 0)
+"""Builds from source call themselves 0.1.dev."""
 _FAR = 0.1
 """A total further from the card's, of it, is of another card, or was misread."""
 
@@ -64,19 +67,21 @@ def lesson(diagnosis: Diagnosis, now: datetime) -> Measurement | str:
         return f"the measurement is void ({void.code} {void.name})."
     if known.priced is None:
         return known.notes[-1] if known.notes else "the model or the card is not known."
-    if known.release is None:
+    if known.release is None or known.release < _NO_NUMBER:
         return "the log names no release: give --vllm."
     prediction = known.priced.prediction
     setup = prediction.setup
-    sizes = {name: size for name, size in setup.measured.items() if size >= 0 or name == "available"}
+    told = _told_by_people(reading)
+    sizes = {name: size for name, size in setup.measured.items() if name not in told}
     if not {"weights", "activation", "available"} & sizes.keys():
         return "the log prints no size of a part."
     device = setup.machine.device
     total = _total(reading)
     if total and abs(total - device.total_bytes) <= _FAR * device.total_bytes:
         sizes["total"] = total
-    if reading.size("graph_actual"):
-        sizes["graphs_taken"] = reading.size("graph_actual") or 0
+    taken = reading.size("graph_actual")
+    if taken and taken > 0:  # other programs may free memory meanwhile
+        sizes["graphs_taken"] = taken
     args = _as_told(setup.args, reading, known.release)
     measurement = Measurement(
         gpu=device.name,
@@ -93,6 +98,12 @@ def lesson(diagnosis: Diagnosis, now: datetime) -> Measurement | str:
     return measurement_of(measurement.data())  # every text cleaned, as one from anywhere
 
 
+def _told_by_people(reading: Reading) -> set[str]:
+    """The sizes that somebody wrote in a ticket, rounded or from memory, and no engine printed."""
+    lines = {fact.line for fact in reading.facts if fact.id.startswith("told_")}
+    return {name for name, found in reading.measured.items() if found.line in lines}
+
+
 def _total(reading: Reading) -> int | None:
     """The total that torch reported: as printed, else by the share of it that was requested."""
     printed = reading.size("total")
@@ -102,7 +113,7 @@ def _total(reading: Reading) -> int | None:
     return round(requested / share) if requested and isinstance(share, float) and 0 < share <= 1 else None
 
 
-def _as_told(args: EngineArgs, reading: Reading, release: Any) -> EngineArgs:
+def _as_told(args: EngineArgs, reading: Reading, release: Release) -> EngineArgs:
     """``args`` with the settings that the log shows and the command leaves out."""
     table = flags_for(release)
     told: dict[str, Any] = {}

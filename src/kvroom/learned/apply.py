@@ -25,6 +25,8 @@ from kvroom.vllm.settings import Settings
 _ENTRIES = ("weights", "activation", "other", "cuda_graphs", "available")
 _SAME_TOTAL = 0.005
 """How far two totals of one card may lie apart, of it: drivers keep more or less."""
+_REPEATS = int(0.04 * GIB)
+"""Bytes within which four of five starts lie of another one with the same settings (124 pairs of public logs)."""
 _CHEAP, _DEAR, _WITHOUT_AVAILABLE = 1, 4, 6
 """How much further a measurement is for a changed argument whose effect is arithmetic, for another, and where
 what was left for the cache is not known."""
@@ -68,7 +70,8 @@ def with_learned(setup: Setup, kept: Sequence[Measurement]) -> tuple[Setup, tupl
     sized = _sized(setup, here)
     for near in sorted(_near(setup, settings, here), key=lambda near: near.distance):
         measured = {name: near.measurement.sizes[name] for name in _ENTRIES if name in near.measurement.sizes}
-        found = replace(sized, measured=measured, logged_args=near.args if near.changed else None)
+        logged = near.args if near.changed else None
+        found = replace(sized, measured=measured, logged_args=logged, repeats=_REPEATS)
         if measured and _stands(found, settings):
             return found, (_said(near, measured),)
     return _of_another_model(setup, sized, settings, here)

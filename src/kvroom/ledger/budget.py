@@ -40,7 +40,7 @@ def ledger_of(setup: Setup, settings: Settings, backend: BackendChoice, stage: i
     ]
     found = close(*parts)
     if "available" in setup.measured:
-        return replace(found, available=_available(setup.measured["available"], ledger, before))
+        return replace(found, available=_available(setup.measured["available"], ledger, before, setup.repeats))
     return found
 
 
@@ -95,10 +95,10 @@ def _moved(setup: Setup, stage: int, now: Entry, then: Entry) -> Entry:
     return Entry(now.name, low, expected, high, basis, f"{words}: {now.why}", cause=now.cause)
 
 
-def _available(logged: int, now: Ledger, then: Ledger) -> Entry:
+def _available(logged: int, now: Ledger, then: Ledger, repeats: int) -> Entry:
     moved = now.available.expected - then.available.expected
     parts = [pair for pair in zip(now, then, strict=True) if pair[0].name != "available"]
-    doubt = int(sum(_doubt(*pair) ** 2 for pair in parts) ** 0.5)
+    doubt = int((repeats**2 + sum(_doubt(*pair) ** 2 for pair in parts)) ** 0.5)
     words = f"{show_bytes(logged)} that this machine logged"
     if moved:
         words += f", moved by {show_bytes(moved)} for the changed flags"

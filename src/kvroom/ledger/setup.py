@@ -30,6 +30,8 @@ class Setup:
     """Arguments of the launch that logged ``measured`` or was ``traced``, where they differ from this one's."""
     without: frozenset[str] = frozenset()
     """Packages that the vLLM environment lacks, e.g. ``flashinfer``."""
+    repeats: int = 0
+    """Bytes by which what is available may be another at the next start of the very launch that was measured."""
 
     def with_args(self, **changes: object) -> Setup:
         """The same setup with some arguments changed; what was measured stays that of the old arguments."""
