@@ -80,28 +80,34 @@ def _laid_out(config: Any, specs: dict[str, Any], available: int) -> Any:
 
 
 def _pool(config: Any, specs: dict[str, Any], available: int) -> dict[str, Any]:
+    """The pool of ``available`` bytes; planning may shorten the length, which the next one must not see."""
     asked = config.model_config.max_model_len
     found: dict[str, Any] = {"available": available}
     try:
         plan = _laid_out(config, specs, available)
+        found |= {"max_model_len": config.model_config.max_model_len, **_described(config, plan)}
     except ValueError as error:
-        found["error"] = str(error)
-        return found
+        found |= {"max_model_len": config.model_config.max_model_len, "error": str(error)}
     finally:
-        found["max_model_len"] = config.model_config.max_model_len
         config.model_config.max_model_len = asked
+    return found
+
+
+def _described(config: Any, plan: Any) -> dict[str, Any]:
     groups = plan.kv_cache_groups
-    found["num_blocks"] = plan.num_blocks
-    found["groups"] = [
-        {
-            "layers": len(group.layer_names),
-            "kind": type(group.kv_cache_spec).__name__,
-            "block_size": group.kv_cache_spec.block_size,
-            "page_bytes": group.kv_cache_spec.page_size_bytes,
-        }
-        for group in groups
-    ]
-    found["bytes"] = sum(tensor.size for tensor in plan.kv_cache_tensors)
+    found: dict[str, Any] = {
+        "num_blocks": plan.num_blocks,
+        "groups": [
+            {
+                "layers": len(group.layer_names),
+                "kind": type(group.kv_cache_spec).__name__,
+                "block_size": group.kv_cache_spec.block_size,
+                "page_bytes": group.kv_cache_spec.page_size_bytes,
+            }
+            for group in groups
+        ],
+        "bytes": sum(tensor.size for tensor in plan.kv_cache_tensors),
+    }
     if not groups:
         return found
     capacity = moved.maybe("get_kv_cache_capacity")
