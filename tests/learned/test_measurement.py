@@ -14,7 +14,7 @@ from tests.learned.makers import plain
 
 from kvroom.errors import UsageError
 from kvroom.learned.exchange import imported
-from kvroom.learned.measurement import measurement_of
+from kvroom.learned.measurement import cleaned, measurement_of
 from kvroom.report.learned import learned_data
 
 
@@ -30,7 +30,7 @@ def test_its_id_is_what_it_says_and_not_when() -> None:
 
 def test_texts_are_cleaned_of_people_places_and_secrets() -> None:
     data = {**plain(1).data(), "model": "hf_" + "a1B2c3D4" * 5, "gpu": "NVIDIA L4 at 192.168.7.9"}
-    kept = measurement_of(data)
+    kept = cleaned(measurement_of(data))
     assert "192.168" not in kept.gpu
     assert "a1B2c3D4" not in kept.model
 
@@ -46,6 +46,8 @@ def test_texts_are_cleaned_of_people_places_and_secrets() -> None:
         ({"flags": ["x" * 401]}, "flags is no text"),
         ({"env": []}, None),
         ({"env": ["x"]}, "env no object"),
+        ({"learned": "yesterday"}, "learned is no moment"),
+        ({"learned": "0001-01-01T00:00:00+23:00"}, "learned is no moment"),
         ({"sizes": {}}, "no sizes"),
         ({"sizes": {"weights": -1}}, "weights is no whole number"),
         ({"sizes": {"weights": 1.5}}, "weights is no whole number"),

@@ -13,7 +13,7 @@ from kvroom.doctor.diagnosis import Diagnosis
 from kvroom.doctor.ticket import Ticket
 from kvroom.errors import UsageError
 from kvroom.learned.key import fingerprint, kept_env, kept_words, world
-from kvroom.learned.measurement import Measurement, measurement_of
+from kvroom.learned.measurement import Measurement, cleaned
 from kvroom.learned.store import Store, store_path
 from kvroom.logs.reading import Reading
 from kvroom.logs.stages import rank
@@ -95,7 +95,7 @@ def lesson(diagnosis: Diagnosis, now: datetime) -> Measurement | str:
         sizes=sizes,
         learned=now.astimezone(UTC).isoformat(timespec="seconds"),
     )
-    return measurement_of(measurement.data())  # every text cleaned, as one from anywhere
+    return cleaned(measurement)
 
 
 def _told_by_people(reading: Reading) -> set[str]:

@@ -27,6 +27,8 @@ _SAME_TOTAL = 0.005
 """How far two totals of one card may lie apart, of it: drivers keep more or less."""
 _REPEATS = int(0.04 * GIB)
 """Bytes within which four of five starts lie of another one with the same settings (124 pairs of public logs)."""
+_LOOKED_AT = 100
+"""Launches of one model on one machine, the newest, among which the nearest is looked for."""
 _CHEAP, _DEAR, _WITHOUT_AVAILABLE = 1, 4, 6
 """How much further a measurement is for a changed argument whose effect is arithmetic, for another, and where
 what was left for the cache is not known."""
@@ -98,9 +100,9 @@ def _sized(setup: Setup, here: Sequence[Measurement]) -> Setup:
 
 def _near(setup: Setup, settings: Settings, here: Sequence[Measurement]) -> Iterator[Near]:
     shape, gpus = fingerprint(setup.shape, setup.draft), world(setup.args)
-    for kept in here:
-        if (kept.shape, kept.gpus) != (shape, gpus):
-            continue
+    of_it = [kept for kept in here if (kept.shape, kept.gpus) == (shape, gpus)]
+    newest = {(kept.words, *kept.env.items()): kept for kept in reversed(of_it)}
+    for kept in list(reversed(newest.values()))[:_LOOKED_AT]:
         then = logged_args(kept.words, kept.env, setup.args, setup.release)
         if then is not None and world(then) == gpus:
             yield Near(kept, then, changes(then, setup.args, settings))

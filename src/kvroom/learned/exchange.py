@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kvroom.errors import UsageError
-from kvroom.learned.measurement import Measurement, measurement_of
+from kvroom.learned.measurement import Measurement, cleaned, measurement_of
 
 _MOST = 100_000
 """Measurements in one file."""
@@ -27,7 +27,7 @@ def imported(text: bytes, name: str) -> list[Measurement]:
     found = []
     for number, row in enumerate(rows, 1):
         try:
-            found.append(measurement_of(row))
+            found.append(cleaned(measurement_of(row)))
         except UsageError as error:
             raise UsageError(f"{name}, measurement {number}: {error.problem}", cure) from None
     return found

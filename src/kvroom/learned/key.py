@@ -137,7 +137,7 @@ def changes(then: EngineArgs, now: EngineArgs, settings: Settings) -> tuple[str,
         before, after = getattr(then, name), getattr(now, name)
         if name in RESOLVED and after is None:
             after = getattr(settings, name)
-        if _comparable(before) != _comparable(after):
+        if before != after and _comparable(before) != _comparable(after):
             found.append(name)
     found += [f"env {name}" for name in sorted(VARIABLES) if then.env.get(name) != now.env.get(name)]
     return tuple(found)

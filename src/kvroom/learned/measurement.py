@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -65,6 +66,19 @@ class Measurement:
         }
 
 
+def cleaned(measurement: Measurement) -> Measurement:
+    """``measurement`` as it may be kept: no text in it holds a secret, a person or a place."""
+    return replace(
+        measurement,
+        gpu=anonymous(measurement.gpu),
+        model=anonymous(measurement.model),
+        shape=anonymous(measurement.shape),
+        words=tuple(map(anonymous, measurement.words)),
+        env={anonymous(name): anonymous(value) for name, value in measurement.env.items()},
+        backend=anonymous(measurement.backend),
+    )
+
+
 def measurement_of(data: Any) -> Measurement:
     """The measurement that ``data`` describes, from a file or the store.
 
@@ -90,7 +104,7 @@ def measurement_of(data: Any) -> Measurement:
         env={_text({"env": name}, "env"): _text({"env": value}, "env") for name, value in env.items()},
         backend=_text(data, "attention_backend") if data.get("attention_backend") else "",
         sizes=_sizes(data.get("sizes")),
-        learned=_text(data, "learned")[:25],
+        learned=_moment(data.get("learned")),
     )
 
 
@@ -98,7 +112,14 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not value or len(value) > _LONGEST:
         raise _wrong(f"{name} is no text of up to {_LONGEST} characters")
-    return anonymous(value)
+    return value
+
+
+def _moment(value: Any) -> str:
+    try:
+        return datetime.fromisoformat(value).astimezone(UTC).isoformat(timespec="seconds")
+    except (TypeError, ValueError, OverflowError):
+        raise _wrong("learned is no moment in ISO 8601") from None
 
 
 def _whole(value: Any, name: str, *, least: int, most: int) -> int:

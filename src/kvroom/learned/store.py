@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.errors import StoreError, UsageError
 from kvroom.files import reason
-from kvroom.learned.measurement import Measurement, measurement_of
+from kvroom.learned.measurement import Measurement, cleaned, measurement_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -67,7 +67,7 @@ class Store:
         """Keep ``measurements``, all or none; how many were not there yet. The file and its folder are made."""
         rows = [
             (each.id, each.gpu, str(each.release), each.learned, json.dumps(each.data(), sort_keys=True))
-            for each in measurements
+            for each in map(cleaned, measurements)
         ]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
