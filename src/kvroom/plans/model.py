@@ -35,6 +35,8 @@ def find_model(
         kin = find_kin(name)
         if kin is None:
             raise
+        if kin.positions is not None and "max_position_embeddings" in kin.entry.config:
+            overrides = {"max_position_embeddings": kin.positions, **(overrides or {})}
         shape = load_model(kin.entry.name, offline=True, overrides=overrides)
         assumed = assumed or kin.quantization
         shape = _with_length(shape, kin, asked_length)
