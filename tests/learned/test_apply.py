@@ -71,6 +71,13 @@ def test_what_only_a_share_of_a_catalogue_total_moves_rests_on_that_total() -> N
     assert ledger.available.basis == "published"
 
 
+def test_memory_that_the_cpu_shares_moves_between_starts() -> None:
+    now = prediction(gpu="GB10", vllm="0.20.0")
+    ledger = predict(with_learned(now.setup, [measured(now, available=40.61)])[0]).ledger
+    assert ledger is not None
+    assert ledger.available.high > 44.03 * GIB  # what the next start on that machine logged
+
+
 def test_a_public_pair_of_logs() -> None:
     """Two starts of vllm-project/recipes#12 on 8 x H20, alike but for 0.05 of utilisation: 48.66 and 55.65 GiB."""
     words = ("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "-dp=8", "--enable-expert-parallel")

@@ -27,6 +27,8 @@ _SAME_TOTAL = 0.005
 """How far two totals of one card may lie apart, of it: drivers keep more or less."""
 _REPEATS = int(0.04 * GIB)
 """Bytes within which four of five starts lie of another one with the same settings (124 pairs of public logs)."""
+_REPEATS_SHARED = int(3.5 * GIB)
+"""The same where the CPU has the same memory: two starts on a GB10 within the hour left 40.61 and 44.03 GiB."""
 _LOOKED_AT = 100
 """Launches of one model on one machine, the newest, among which the nearest is looked for."""
 _CHEAP, _DEAR, _WITHOUT_AVAILABLE = 1, 4, 6
@@ -73,7 +75,8 @@ def with_learned(setup: Setup, kept: Sequence[Measurement]) -> tuple[Setup, tupl
     for near in sorted(_near(setup, settings, here), key=lambda near: near.distance):
         measured = {name: near.measurement.sizes[name] for name in _ENTRIES if name in near.measurement.sizes}
         logged = near.args if near.changed else None
-        found = replace(sized, measured=measured, logged_args=logged, repeats=_REPEATS)
+        repeats = _REPEATS_SHARED if setup.machine.device.unified else _REPEATS
+        found = replace(sized, measured=measured, logged_args=logged, repeats=repeats)
         if measured and _stands(found, settings):
             return found, (_said(near, measured),)
     return _of_another_model(setup, sized, settings, here)
