@@ -183,16 +183,28 @@ def test_the_report_names_what_is_alive_at_the_peak() -> None:
     assert described(same, sizes_of(exact)).strip() == words
 
 
-def test_an_encoder_that_was_left_out_leaves_the_activation_to_the_rules() -> None:
+def test_an_encoder_that_was_left_out_leaves_both_to_the_rules() -> None:
     before = plan("Qwen/Qwen2.5-VL-7B-Instruct", "--max-model-len", "8192")
     exact = exact_plan(before, engine=ENGINE, asker=Asked(settings={"encoder": "left out"}))
 
     ledger, ruled = exact.plan.prediction.ledger, before.prediction.ledger
     assert ledger is not None
     assert ruled is not None
-    assert ledger.activation == ruled.activation
-    assert ledger.weights.basis is Basis.TRACED
+    assert (ledger.activation, ledger.weights) == (ruled.activation, ruled.weights)
     assert any("encoder was not traced" in note for note in exact.plan.notes)
+
+
+def test_a_stand_in_that_is_not_quantised_is_not_traced() -> None:
+    exact = exact_plan(plan("someone/Qwen3-8B-AWQ"), engine=ENGINE, asker=Asked())
+
+    assert "does not say how someone/Qwen3-8B-AWQ is quantised" in exact.problem
+
+
+def test_a_stand_in_has_the_length_that_is_asked_of_it() -> None:
+    asker = Asked()
+    exact_plan(plan("Qwen3-Coder-30B-A3B-Instruct", "--max-model-len", "100000"), engine=ENGINE, asker=asker)
+
+    assert asker.config["max_position_embeddings"] >= 100_000  # type: ignore[operator]
 
 
 def test_text_alone_asks_for_no_encoder() -> None:

@@ -11,12 +11,15 @@ from __future__ import annotations
 from kvroom.devices.device import Device
 from kvroom.ledger.entries import Basis, Entry
 from kvroom.ledger.estimate import ZERO, Estimate, from_rule, mebibytes, scaled
+from kvroom.ledger.traced import factors_for
 from kvroom.models.shape import ModelShape
 from kvroom.units import MIB, cdiv, show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.settings import Settings
 
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_TRACE_OFF = Estimate(-16 * MIB, 0.0, 24 * MIB)
+"""What a trace does not see: allocator rounding, and the workspaces of libraries."""
 _ENCODER_TOKENS = 16384
 """Language tokens of the largest image where the processor scales freely (Qwen-VL's default max_pixels)."""
 
@@ -39,15 +42,23 @@ def activation_peak(
     if has_encoder:
         # The encoder's outputs stay cached while the language model runs.
         kept = kept.plus(encoder_outputs(shape, settings))
-    phases = {"forward": forward_peak(shape, args, settings).plus(kept)}
+    factors = factors_for(shape, args, settings)
+    first, routed = forward_peaks(shape, args, settings)
+    sampler = sampler_peak(shape, args, settings)
+    if factors is not None:
+        first, routed = _as_traced(first, factors.forward), _as_traced(routed, factors.forward)
+        if factors.sampler is not None:
+            sampler = _as_traced(sampler, factors.sampler)
+    phases = {"forward": routed.plus(kept).at_least(first)}
     if last_stage and not settings.is_pooling:
-        phases["sampler"] = sampler_peak(shape, args, settings).plus(kept)
+        phases["sampler"] = sampler.plus(kept)
     if has_encoder:
         phases["encoder"] = encoder_peak(shape, args, settings)
     peak = ZERO
     for estimate in phases.values():
         peak = peak.at_least(estimate)
-    peak = peak.plus(mebibytes(settings.rules["profile_extra_mib"])).plus(_cublas(device, settings))
+    extra = mebibytes(settings.rules["profile_extra_mib"]) if factors is None else _TRACE_OFF
+    peak = peak.plus(extra).plus(cublas(device, settings))
     if shape.assumptions:
         peak = Estimate(peak.low * 0.6, peak.expected, peak.high * 1.6)
     cause = max(phases, key=lambda phase: phases[phase].expected)
@@ -58,14 +69,19 @@ def activation_peak(
         int(peak.low),
         int(peak.expected),
         int(peak.high),
-        Basis.ESTIMATED,
-        f"peak of the profile run: {words(shape, settings)}",
+        Basis.TRACED if factors is not None and factors.exact and cause != "encoder" else Basis.ESTIMATED,
+        f"peak of the profile run: {words(shape, settings)}" + (f"; {factors.words}" if factors is not None else ""),
         rule.source if cause == "sampler" else "v1/worker/gpu_model_runner.py: profile_run",
         cause,
     )
 
 
-def _cublas(device: Device, settings: Settings) -> Estimate:
+def _as_traced(phase: Estimate, factor: Estimate) -> Estimate:
+    """The expected bytes of a phase, times the factors that were traced."""
+    return Estimate(phase.expected * factor.low, phase.expected * factor.expected, phase.expected * factor.high)
+
+
+def cublas(device: Device, settings: Settings) -> Estimate:
     """The cuBLAS workspace, which torch takes through its own allocator."""
     sizes = settings.rules["cublas_workspace_mib"]
     major = (device.compute_capability or (0, 0))[0]
@@ -99,32 +115,47 @@ def _sampler_rule(args: EngineArgs, settings: Settings) -> str:
     return "sampler_bytes_per_logit"
 
 
-def forward_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
-    """Bytes alive in the widest layer of the forward pass, without persistent MoE workspaces."""
+def forward_peaks(shape: ModelShape, args: EngineArgs, settings: Settings) -> tuple[Estimate, Estimate]:
+    """Bytes alive in the widest layer of the forward pass: of dense layers that come first, and of the others.
+
+    The experts' workspaces are grown by the first layer that routes, so dense layers before it do without.
+    """
     tokens = settings.max_num_batched_tokens
-    tp = args.tensor_parallel_size
     size = _BYTES.get(settings.dtype, 2)
-    hidden = tokens * shape.hidden_size * size
-    resid = 4 * hidden
-    widest = 0
-    if shape.heads:
-        q = shape.heads * shape.head_size
-        kv = 2 * shape.kv_heads * shape.head_size
-        widest = tokens * (cdiv(q + kv, tp) + cdiv(q, tp)) * size
-    if shape.mla is not None:
-        heads = cdiv(shape.heads, tp)
-        head = 2 * (shape.qk_nope_head_size + shape.mla.rope_size) + 2 * shape.v_head_size
-        widest = tokens * heads * head * size
-        if settings.rules["mla_profile_dummy"]:
-            context = min(max(8 * settings.max_model_len, 4 * settings.max_num_seqs * 16), 65536)
-            latent = shape.mla.kv_lora_rank + shape.mla.rope_size
-            widest += context * (latent + heads * (shape.qk_nope_head_size + shape.v_head_size)) * size
-    widest = max(widest, tokens * 3 * cdiv(shape.intermediate_size, tp) * size)
+    resid = 4 * tokens * shape.hidden_size * size
+    dense = tokens * 3 * cdiv(shape.intermediate_size, args.tensor_parallel_size) * size
+    widest = _attention_bytes(shape, args, settings)
+    first = ZERO
+    if shape.is_moe and shape.experts.layers < shape.layers:
+        first = _spread(shape, resid + dense)
+    else:
+        widest = max(widest, dense)
     if shape.is_moe and settings.rules["moe_workspace"] == "temporary":
         widest = max(widest, int(_moe_bytes(shape, args, settings)))
     router = tokens * shape.experts.routed * 8
-    spread = (0.85, 1.35) if not (shape.is_moe or shape.mla or shape.has_state) else (0.6, 2.0)
-    return scaled(resid + widest + router, *spread)
+    return first, _spread(shape, resid + widest + router)
+
+
+def _spread(shape: ModelShape, n_bytes: int) -> Estimate:
+    sure = not (shape.is_moe or shape.mla or shape.has_state)
+    return scaled(n_bytes, *((0.85, 1.35) if sure else (0.6, 2.0)))
+
+
+def _attention_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> int:
+    """Bytes of queries, keys, values and the output of one attention layer."""
+    tokens, tp = settings.max_num_batched_tokens, args.tensor_parallel_size
+    size = _BYTES.get(settings.dtype, 2)
+    if shape.mla is None:
+        q = shape.heads * shape.head_size
+        kv = 2 * shape.kv_heads * shape.head_size
+        return tokens * (cdiv(q + kv, tp) + cdiv(q, tp)) * size
+    heads = cdiv(shape.heads, tp)
+    n_bytes = tokens * heads * (2 * (shape.qk_nope_head_size + shape.mla.rope_size) + 2 * shape.v_head_size) * size
+    if settings.rules["mla_profile_dummy"]:
+        context = min(max(8 * settings.max_model_len, 4 * settings.max_num_seqs * 16), 65536)
+        latent = shape.mla.kv_lora_rank + shape.mla.rope_size
+        n_bytes += context * (latent + heads * (shape.qk_nope_head_size + shape.v_head_size)) * size
+    return n_bytes
 
 
 def moe_workspace(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:

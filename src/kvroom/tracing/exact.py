@@ -79,8 +79,7 @@ def exact_plan(
 def _with(setup: Setup, answers: list[Answer]) -> Setup:
     """``setup`` with what was traced; what a log of other flags measured no longer counts."""
     traced = tuple(
-        {"weights": each.weights} | ({} if _no_encoder(each, setup) else {"activation": each.activation})
-        for each in answers
+        {} if _no_encoder(each, setup) else {"weights": each.weights, "activation": each.activation} for each in answers
     )
     measured = {} if setup.logged_args is not None else setup.measured
     return replace(setup, traced=traced, measured=measured, logged_args=None)
@@ -116,8 +115,8 @@ def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Set
     setup = prediction.setup
     if _no_encoder(answer, setup):
         notes.append(
-            "The activation peak is by the rules: the files of the model's processor are not here, so its encoder was"
-            " not traced. Give a folder that holds them, or --language-model-only."
+            "Weights and activation are by the rules: the files of the model's processor are not here, so its encoder"
+            " was not traced. Give a folder that holds them, or --language-model-only."
         )
     if answer.settings.get("remote_code"):
         notes.append("The model's own code was run, since --trust-remote-code allows it.")

@@ -20,6 +20,12 @@ from kvroom.tracing.wheels import Wheel, applicable
 
 _NAME = "transformers"
 _TIMES = (
+    ("2025-07-22", "4.53.3"),
+    ("2025-07-29", "4.54.1"),
+    ("2025-08-22", "4.55.4"),
+    ("2025-08-29", "4.56.0"),
+    ("2025-10-14", "4.57.1"),
+    ("2026-01-16", "4.57.6"),
     ("2026-04-13", "5.5.4"),
     ("2026-04-23", "5.6.2"),
     ("2026-04-28", "5.7.0"),
@@ -35,7 +41,7 @@ _TIMES = (
     ("2026-09-30", "5.18.0"),
     ("2026-10-06", "5.19.0"),
 )
-"""When versions of transformers were built (the last of each minor one), from their wheels."""
+"""When versions of transformers were built (mostly the last of each minor one), from their wheels."""
 _ROUNDS = 3
 """A package asks for others, these for more; what is deeper is the base's."""
 

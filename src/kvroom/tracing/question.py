@@ -10,8 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kvroom.errors import ModelError
 from kvroom.ledger.setup import Setup
 from kvroom.models.source import raw_config
+from kvroom.vllm.rules import rules_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,18 @@ def inquiry_about(
             "total": device.total_bytes,
             "used": device.total_bytes - setup.machine.free_before_launch(),
         },
-        env={name: value for name, value in setup.args.env.items() if name.startswith("VLLM_")},
+        env=_environment(setup),
         questions=tuple(Question(argv, rank, tuple(available)) for rank in ranks),
         without=tuple(sorted(setup.without)),
     )
+
+
+def _environment(setup: Setup) -> dict[str, str]:
+    """The launch's variables that steer vLLM; a release that does not require FlashInfer samples without it."""
+    env = {name: value for name, value in setup.args.env.items() if name.startswith("VLLM_")}
+    if not rules_for(setup.release)["flashinfer_required"]:
+        env.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    return env
 
 
 def _without_model(words: Sequence[str], model: str) -> list[str]:
@@ -91,14 +101,30 @@ def _without_model(words: Sequence[str], model: str) -> list[str]:
 
 
 def _folder(setup: Setup, offline: bool, stack: ExitStack) -> Path:
-    """A folder with the model's config: its own where it is one, else made from what is known."""
+    """A folder with the model's config: its own where it is one, else made from what is known.
+
+    Raises ModelError where a packaged config stands in for a checkpoint that is stored in another way.
+    """
     own = Path(setup.args.model).expanduser()
     if own.is_dir():
         return own.resolve()
     name = setup.shape.name if not own.exists() else setup.args.model
     config, quantization = raw_config(name, offline=offline, revision=setup.args.revision)
+    says = "quantization_config" in config or quantization is not None
+    if setup.shape.quantization is not None and not says:
+        raise ModelError(
+            f"The config of {name}, which is at hand, does not say how {setup.args.model} is quantised.",
+            "Give a folder that holds the checkpoint's own config.json.",
+        )
+    if name != setup.args.model:
+        config = _as_long(config, setup)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="kvroom-model-")))
     (folder / "config.json").write_text(json.dumps(dict(config)), "utf-8")
     if quantization is not None:
         (folder / "hf_quant_config.json").write_text(json.dumps(dict(quantization)), "utf-8")
     return folder
+
+
+def _as_long(config: Mapping[str, Any], setup: Setup) -> Mapping[str, Any]:
+    """``config`` of a model that stands in, with the context that the launch's own model is believed to have."""
+    return {**config, **{name: limit for name, limit in setup.shape.position_limits if name in config}}

@@ -37,7 +37,7 @@ class _Required(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     Other packages look for them too, and go another way where they are missing.
     """
 
-    roots = frozenset({"cuda", "cutlass"})
+    roots = frozenset({"cuda", "cutlass", "humming"})
 
     def find_spec(self, name: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         """A module of one of the packages."""

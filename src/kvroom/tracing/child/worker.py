@@ -15,6 +15,18 @@ from .memory import Card, IntegerDevices
 Step = Callable[[str], None]
 
 
+_FIXED: dict[str, Any] = {
+    "load_format": "dummy",
+    "enforce_eager": True,
+    "distributed_executor_backend": "mp",
+    "enable_sleep_mode": False,  # needs an allocator that is compiled
+    "swap_space": 0,  # held against the memory of this machine
+    "reasoning_parser": "",  # needs the tokenizer, and moves no memory
+    "tool_call_parser": None,
+}
+"""Options that have nothing to say here, or cannot be had."""
+
+
 def load_modules() -> None:
     """Import what every question needs."""
     import vllm.engine.arg_utils
@@ -30,10 +42,9 @@ def configuration(argv: list[str]) -> Any:
     options, _ = parser.parse_known_args(argv)
     options.skip_tokenizer_init = True
     modalities.with_what_is_there(options)
-    options.load_format = "dummy"
-    options.enforce_eager = True
-    if hasattr(options, "distributed_executor_backend"):
-        options.distributed_executor_backend = "mp"
+    for name, value in _FIXED.items():
+        if hasattr(options, name):
+            setattr(options, name, value)
     arguments = AsyncEngineArgs.from_cli_args(options)
     return arguments.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
 
