@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.accuracy_fold import folded
 from benchmarks.accuracy_score import ENTRIES, IN_GIB, entry_errors, percentile, score, summary
-from benchmarks.launches import Apart, Launch, read_corrections, reports, series
+from benchmarks.launches import Apart, Launch, read_corrections, read_reasons, reports, series
 from kvroom.errors import KvroomError
 
 KEPT = Path(__file__).with_name("accuracy.json")
@@ -66,7 +66,9 @@ def table(board: Mapping[str, Any]) -> str:
     ]
     lines += [f"  left out: constants fitted without the launch's family, card and era; they move {changed} launches"]
     lines += ["", f"The {_WORST} worst pools"]
-    lines += [f"  {line}" for line in map(worst_line, worst(rows))]
+    reasons = read_reasons()
+    for row in worst(rows):
+        lines += [f"  {worst_line(row)}", f"    {reasons.get(row['id'], 'reason not known')}"]
     lines += ["", "Verdicts that are wrong"]
     lines += [
         f"  {row['id']}: {row['verdict']['observed']}, says {row['verdict']['said']}"
@@ -150,7 +152,7 @@ def kept(board: Mapping[str, Any]) -> dict[str, Any]:
         "series": _series_figures(board["rows"]),
         "left_out": left_out,
         "not_asked": sum("apart" in row and row["kind"] != "series" for row in board["rows"]),
-        "worst": [row["id"] for row in worst(rows)],
+        "worst": {row["id"]: read_reasons().get(row["id"], "not known") for row in worst(rows)},
         "rows": [_kept_row(row) for row in rows],
     }
 

@@ -131,6 +131,12 @@ def read_corrections() -> dict[str, dict[str, Any]]:
     return corrections
 
 
+def read_reasons() -> dict[str, str]:
+    """By the row's id, why its prediction is far from what it logged."""
+    reasons: dict[str, str] = json.loads(Path(__file__).with_name("accuracy_map.json").read_text("utf-8"))["reasons"]
+    return reasons
+
+
 def started(corpus: Path) -> Iterator[Launch]:
     """The reports of launches that came up whose command or settings, card and release are known."""
     return (each for each in reports(corpus, {}, "started") if isinstance(each, Launch))

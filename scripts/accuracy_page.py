@@ -68,6 +68,12 @@ Errors by entry, of the launches that logged it (`cuda_graphs`: vLLM's own estim
 | entry | unit | launches | median | 90th percentile | worst |
 | --- | --- | --- | --- | --- | --- |
 """
+_WORST = """
+The pools that are furthest off, and why:
+
+| id | error, GiB | reason |
+| --- | --- | --- |
+"""
 _SERIES = """
 One study's series of {rows} starts of few machines (vLLM 0.8 to 0.11), from whose logs most constants of those
 releases were read, is not counted above: its pools are met within {pool_median_gib} GiB in the median, the worst within
@@ -172,6 +178,10 @@ def public_launches(kept: dict[str, Any]) -> str:
         f"| {name} | {entry['unit']} | {entry['rows']} | {entry['median']:.2f} | {entry['p90']:.2f} | {entry['worst']:.2f} |\n"
         for name, entry in kept["entries"].items()
     )
+    errors = {row[0]: row[5] - row[4] for row in kept["rows"] if row[4] is not None}
+    text += _WORST
+    for name, reason in kept["worst"].items():
+        text += f"| {name} | {errors[name]:+.2f} | {reason} |\n"
     left_out = kept["left_out"]
     text += _SERIES.format(
         **kept["series"],
@@ -196,7 +206,7 @@ def _launch_line(row: list[Any]) -> str:
     name, release, card, model, logged, predicted, verdict, right = row
     sizes = ["-", "-"] if logged is None else [f"{logged:.2f}", f"{predicted:.2f}"]
     said = verdict if right is not False else f"{verdict} (wrong)"
-    return "| " + " | ".join([name.split("-")[0], release.split("+")[0], card, model, *sizes, said]) + " |\n"
+    return "| " + " | ".join([name, release.split("+")[0], card, model, *sizes, said]) + " |\n"
 
 
 if __name__ == "__main__":
