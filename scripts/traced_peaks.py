@@ -157,7 +157,7 @@ def _share(row: Mapping[str, Any], phase: str) -> float:
     kept = moe_workspace(setup.shape, setup.args, settings).expected
     traced = row["activation"] - cublas(setup.machine.device, settings).expected
     if phase == "sampler":
-        return (traced - kept) / sampler_peak(setup.shape, setup.args, settings).expected
+        return (traced - kept) / sampler_peak(setup.shape, setup.args, settings, setup.machine.device).expected
     first, routed = forward_peaks(setup.shape, setup.args, settings)
     share = (traced - kept) / routed.expected
     return min(share, traced / first.expected) if first.expected else share

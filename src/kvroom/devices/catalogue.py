@@ -147,6 +147,7 @@ def _part(entry: dict[str, Any]) -> Part:
         basis=total.basis,
         unified=entry.get("unified", False),
         id=entry["id"],
+        multiprocessors=entry.get("multiprocessors"),
     )
     also = tuple(entry.get("also", ()))
     variants = tuple(words(name) for name in (*entry["names"], entry["name"], entry["id"], *also))

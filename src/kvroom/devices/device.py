@@ -31,6 +31,8 @@ class Device:
     """The memory is shared with the CPU, so other use of it changes from minute to minute."""
     id: str = ""
     """Key in the catalogue, empty when the device is not in it."""
+    multiprocessors: int | None = None
+    """Of an NVIDIA GPU; some kernels take a buffer for each."""
     note: str = ""
     """What was decided in reading its name or memory, one sentence, for people."""
 

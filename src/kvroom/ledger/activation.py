@@ -20,6 +20,8 @@ from kvroom.vllm.settings import Settings
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _TRACE_OFF = Estimate(-16 * MIB, 0.0, 24 * MIB)
 """What a trace does not see: allocator rounding, and the workspaces of libraries."""
+_MULTIPROCESSORS = 132
+"""Of a card that does not say: those of an H100."""
 _ENCODER_TOKENS = 16384
 """Language tokens of the largest image where the processor scales freely (Qwen-VL's default max_pixels)."""
 
@@ -44,7 +46,7 @@ def activation_peak(
         kept = kept.plus(encoder_outputs(shape, settings))
     factors = factors_for(shape, args, settings)
     first, routed = forward_peaks(shape, args, settings)
-    sampler = sampler_peak(shape, args, settings)
+    sampler = sampler_peak(shape, args, settings, device)
     if factors is not None:
         first, routed = _as_traced(first, factors.forward), _as_traced(routed, factors.forward)
         if factors.sampler is not None:
@@ -94,11 +96,16 @@ def sampled_rows(settings: Settings) -> int:
     return min(settings.max_num_seqs, settings.max_num_batched_tokens)
 
 
-def sampler_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
-    """Bytes alive while sampling: rows x vocabulary x a fitted factor of the release and sampler."""
+def sampler_peak(shape: ModelShape, args: EngineArgs, settings: Settings, device: Device) -> Estimate:
+    """Bytes alive while sampling: rows x vocabulary x a fitted factor of the release and sampler.
+
+    Triton's top-k and top-p takes a row of float32 for each multiprocessor, at most one for each request.
+    """
     rule = settings.rules[_sampler_rule(args, settings)]
     per_logit = from_rule(rule, sampled_rows(settings) * shape.vocab_size)
     hidden = rule["hidden"] * settings.max_num_batched_tokens * shape.hidden_size * _BYTES.get(settings.dtype, 2)
+    if settings.rules["topk_buffer"] and _sampler_rule(args, settings) == "sampler_bytes_per_logit":
+        hidden += 4 * min(device.multiprocessors or _MULTIPROCESSORS, sampled_rows(settings)) * shape.vocab_size
     per_logit = per_logit.plus(Estimate(hidden, hidden, hidden))
     if settings.speculative_tokens:
         # The rejection sampler gets a second pair of logits a request, and its float32 copies.
@@ -167,15 +174,16 @@ def moe_workspace(shape: ModelShape, args: EngineArgs, settings: Settings) -> Es
 
 def _moe_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> float:
     experts = shape.experts
-    chunk = settings.rules["moe_chunk_tokens"]
-    tokens = min(settings.max_num_batched_tokens, chunk or settings.max_num_batched_tokens)
-    # Experts see the tokens of all data-parallel ranks, and are cut over tensor and data parallel alike.
-    rows = tokens * experts.per_token * args.data_parallel_size
+    # Experts see the tokens of all data-parallel ranks, gathered and in chunks, and are cut over tensor and data
+    # parallel alike (distributed/device_communicators/all2all.py; fused_moe.py: fused_experts_impl).
+    tokens = settings.max_num_batched_tokens * args.data_parallel_size
+    rows = min(tokens, settings.rules["moe_chunk_tokens"] or tokens) * experts.per_token
     inner = experts.intermediate_size
     if not args.enable_expert_parallel:
         inner = cdiv(inner, args.tensor_parallel_size * args.data_parallel_size)
     size = _BYTES.get(settings.dtype, 2)
-    return float(rows * (max(2 * inner, shape.hidden_size) + max(inner, shape.hidden_size)) * size)
+    gathered = tokens * shape.hidden_size * size if args.data_parallel_size > 1 else 0
+    return float(rows * (max(2 * inner, shape.hidden_size) + max(inner, shape.hidden_size)) * size + gathered)
 
 
 def encoder_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:

@@ -70,6 +70,7 @@ def inquiry_about(
             "name": device.name,
             "capability": list(device.compute_capability or (9, 0)),
             "total": device.total_bytes,
+            **({"multiprocessors": device.multiprocessors} if device.multiprocessors else {}),
             "used": device.total_bytes - setup.machine.free_before_launch(),
         },
         env=_environment(setup),
