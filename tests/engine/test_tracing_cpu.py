@@ -87,7 +87,9 @@ def test_tokens_and_concurrency_are_those_of_the_log(
 ) -> None:
     pool = asked(tmp_path, QWEN3, available, *words)
 
-    said = logged(log, r"KV cache size: ([\d,]+) tokens, Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+    said = logged(
+        log, r"KV cache size: ([\d,]+) tokens, Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x"
+    )
     assert f"{pool['tokens']:,}" == said[1]
     assert f"{pool['max_model_len']:,}" == said[2]
     assert f"{pool['max_concurrency']:.2f}" == said[3]
