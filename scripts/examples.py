@@ -19,12 +19,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^(    \$ kvroom (?:[^\n]*\\\n)*[^\n]*\n)(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
 
+APART = {"plan": ["--offline", "--no-learned"], "check": ["--offline", "--no-learned"], "diagnose": ["--offline"]}
+"""What keeps a command to the packaged facts: no hub, and nothing learned from this machine's logs."""
+
 
 def output(command: str) -> str:
     """What ``command`` prints, read from the packaged catalogue only."""
     words = shlex.split(command.replace("\\\n", " ").strip().removeprefix("$ "))[1:]
     where = words.index("--") if "--" in words else len(words)
-    words[where:where] = ["--offline"] if words[0] in {"plan", "check", "diagnose"} else []
+    words[where:where] = APART.get(words[0], [])
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         run(words)
