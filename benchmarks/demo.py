@@ -1,7 +1,8 @@
 """The main job on four real launches: ``make demo``. Everything comes from the packaged catalogue.
 
-What this machine's logs taught is left aside. The four: a model that fits a 24 GB card; one that does not at its native length; a hybrid whose
-verdict turns on the attention backend; one where max_num_seqs is the setting to blame.
+What this machine's logs taught is left aside. The four: a model that fits a 24 GB card; one that does not
+at its native length; a hybrid whose verdict turns on the attention backend; one where max_num_seqs is the
+setting to blame.
 """
 
 from __future__ import annotations
