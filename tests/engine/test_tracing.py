@@ -65,3 +65,33 @@ def test_a_model_that_cannot_be_built_names_the_step() -> None:
 
     assert exact.answer is None
     assert "resolve the configuration" in exact.problem
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "gpu"),
+    [
+        ("Qwen/Qwen3-8B", (), "RTX 4090"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", (), "A100-80GB"),
+        ("Qwen/Qwen3-30B-A3B", ("--max-num-seqs", "64"), "H100"),
+        ("meta-llama/Llama-3.1-8B-Instruct", ("-tp", "2", "-pp", "2", "--max-num-seqs", "256"), "4x H100"),
+    ],
+)
+def test_the_fast_path_says_what_a_fresh_trace_says(model: str, words: tuple[str, ...], gpu: str) -> None:
+    """Launches that the packaged factors were not made from: other cards, sequences, splits, an architecture."""
+    ruled = plan_tokens([model, *words], {}, Request(gpu=gpu, vllm=environment.NEWEST, offline=True)).prediction
+    exact = traced(environment.NEWEST, model, *words, gpu=gpu)
+
+    assert exact.answer is not None, exact.problem
+    assert ruled.ledger is not None
+    off = abs(exact.answer.activation - ruled.ledger.activation.expected)
+    assert off < max(0.1 * GIB, 0.05 * exact.answer.activation)
+    assert ruled.backend is not None
+    assert set(exact.answer.backends) == {ruled.backend.name}
+
+
+def test_a_blackwell_card_decides_the_backend() -> None:
+    exact = traced(environment.NEWEST, "Qwen/Qwen3-8B", gpu="B200")
+
+    assert exact.answer is not None, exact.problem
+    assert exact.plan.prediction.backend is not None
+    assert set(exact.answer.backends) == {exact.plan.prediction.backend.name} == {"FLASHINFER"}
