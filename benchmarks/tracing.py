@@ -1,8 +1,10 @@
-"""What vLLM's own code says beside what starts logged: ``python -m benchmarks.tracing [--corpus DIR] [--json]``.
+"""What vLLM's own code says beside what starts logged: ``python -m benchmarks.tracing [--corpus DIR] [--write]``.
 
 Needs engines (``kvroom engine install``). The peaks of ``traced.json`` are always compared; with ``--corpus`` also the
 launches of a corpus that came up: weights, activation peak and attention backend. A launch is traced by the kept
-engine of its minor release; one that has none, or that cannot be traced, is listed with the reason.
+engine of its minor release; one that has none, or that cannot be traced, is listed with the reason. ``--write`` keeps
+the figures in ``tracing.json``, from which ``docs/accuracy.md`` is made. ``--releases`` traces one model on every kept
+release instead.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +23,15 @@ from kvroom.errors import KvroomError
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, kept_engines
 from kvroom.tracing.exact import not_traced
-from kvroom.tracing.question import inquiry_about
+from kvroom.tracing.question import Inquiry, inquiry_about
 from kvroom.tracing.run import Answer, TraceFailed, ask
 from kvroom.units import GIB
 from kvroom.vllm.releases import Release, parse_release
 
 ROWS = Path(__file__).with_name("traced.json")
+KEPT = Path(__file__).with_name("tracing.json")
 NEAR_GIB, NEAR_SHARE, WEIGHTS_SHARE = 0.1, 0.05, 0.005
+_JUDGED = ("activation_near", "weights_near", "backend_equal")
 _BACKENDS = {
     "Flash Attention": "FLASH_ATTN",
     "FlashAttention": "FLASH_ATTN",
@@ -125,11 +129,20 @@ def compared(launches: Sequence[Launch], engines: Sequence[Engine]) -> Iterator[
 
 
 def _asked(engine: Engine, pairs: Sequence[tuple[Launch, Plan]]) -> Iterator[Compared]:
+    asked: list[tuple[Launch, Plan]] = []
+    inquiries: list[Inquiry] = []
     with ExitStack() as stack:
-        inquiries = [inquiry_about(plan.prediction.setup, plan.tokens, offline=True, stack=stack) for _, plan in pairs]
+        for launch, plan in pairs:
+            try:
+                inquiries.append(inquiry_about(plan.prediction.setup, plan.tokens, offline=True, stack=stack))
+                asked.append((launch, plan))
+            except KvroomError as error:
+                yield Compared(launch, engine.version, error.problem)
+        if not asked:
+            return
         whole = replace(inquiries[0], questions=tuple(each for inquiry in inquiries for each in inquiry.questions))
         answers = ask(engine, whole, lambda _: None)
-    for (launch, plan), answer in zip(pairs, answers, strict=True):
+    for (launch, plan), answer in zip(asked, answers, strict=True):
         if isinstance(answer, TraceFailed):
             yield Compared(launch, engine.version, f"{answer.step}: {answer.problem}")
         else:
@@ -152,7 +165,7 @@ def _compared(launch: Launch, engine: Engine, plan: Plan, answer: Answer) -> Com
 def summary(rows: Sequence[Compared]) -> dict[str, Any]:
     """Shares of 1 over the rows where there is something to compare."""
     figures: dict[str, Any] = {"rows": len(rows), "traced": sum(not row.problem for row in rows)}
-    for name in ("activation_near", "weights_near", "backend_equal"):
+    for name in _JUDGED:
         known = [value for row in rows if (value := getattr(row, name)) is not None]
         figures[name] = round(sum(known) / len(known), 3) if known else None
         figures[f"{name}_of"] = len(known)
@@ -176,16 +189,54 @@ def as_data(row: Compared) -> dict[str, Any]:
     }
 
 
+def model_of(row: Compared) -> str:
+    """The model of a launch, the last part of its name."""
+    words = row.launch.words
+    named = words[words.index("--model") + 1] if "--model" in words else words[0]
+    return named.rpartition("/")[2]
+
+
+def far(row: Compared) -> list[str]:
+    """What of a row is not as it was logged."""
+    return [name.partition("_")[0] for name in _JUDGED if getattr(row, name) is False]
+
+
 def line(row: Compared) -> str:
     """A row as text."""
-    model = next((word for word in row.launch.words if "/" in word and not word.startswith("{")), row.launch.words[0])
-    head = f"{row.launch.id:10} {row.launch.release[:10]:10} {model[:44]:44}"
+    head = f"{row.launch.id:10} {row.launch.release[:10]:10} {model_of(row)[:44]:44}"
     if row.problem:
         return f"{head} {row.problem[:120]}"
     sizes = (row.launch.observed.get("weights_gib"), row.weights, row.launch.observed.get("activation_gib"))
     shown = " ".join(f"{size:8.3f}" if size is not None else "       -" for size in (*sizes, row.activation, row.ruled))
-    far = [name for name in ("activation_near", "weights_near", "backend_equal") if getattr(row, name) is False]
-    return f"{head} {shown}  {','.join(row.backends)}  {' '.join('not ' + name for name in far)}"
+    return f"{head} {shown}  {','.join(row.backends)}  {' '.join(f'{name} is far' for name in far(row))}"
+
+
+def write(rows: Sequence[Compared], path: Path = KEPT) -> None:
+    """Keep the figures of the rows that were traced, one line each."""
+    reasons = json.loads(ROWS.read_text("utf-8"))["reasons"]
+    lines = [json.dumps(_kept(row, reasons)) for row in rows if not row.problem]
+    about = "Written by python -m benchmarks.tracing --corpus DIR --write. Sizes in GiB per GPU."
+    inner = ",\n  ".join(lines)
+    text = (
+        f'{{\n "about": {json.dumps(about)},\n "summary": {json.dumps(summary(rows))},\n "rows": [\n  {inner}\n ]\n}}\n'
+    )
+    path.write_text(text, "utf-8")
+
+
+def _kept(row: Compared, reasons: Mapping[str, str]) -> dict[str, Any]:
+    data = as_data(row)
+    logged = {name: data[name]["logged"] for name in ("weights", "activation")}
+    traced = {name: round(data[name]["traced"], 3) for name in ("weights", "activation")}
+    kept = {"id": row.launch.id, "release": row.engine.partition("+")[0], "gpu": row.launch.gpu, "model": model_of(row)}
+    kept |= {"logged": logged, "traced": traced, "backends": list(row.backends), "far": far(row)}
+    return kept | ({"reason": reasons.get(row.launch.id, "")} if far(row) else {})
+
+
+def releases(model: str, engines: Sequence[Engine]) -> Iterator[Compared]:
+    """``model`` on an H100, traced by every engine."""
+    launches = [Launch(engine.version, (model,), {}, "H100", engine.version.partition("+")[0]) for engine in engines]
+    for launch, engine in zip(launches, engines, strict=True):
+        yield from compared([launch], [engine])
 
 
 def main() -> None:
@@ -193,11 +244,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, help="a folder with started/ and started-series.csv")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help=f"keep the figures in {KEPT.name}")
+    parser.add_argument("--releases", metavar="MODEL", help="trace this model on every kept release")
     asked = parser.parse_args()
-    launches = list(logged())
-    if asked.corpus:
-        launches += [*started(asked.corpus), *without_repeats(series(asked.corpus))]
-    rows = sorted(compared(launches, kept_engines()), key=lambda row: row.launch.id)
+    if asked.releases:
+        rows = list(releases(asked.releases, kept_engines()))
+    else:
+        launches = list(logged())
+        if asked.corpus:
+            launches += [*started(asked.corpus), *without_repeats(series(asked.corpus))]
+        rows = sorted(compared(launches, kept_engines()), key=lambda row: row.launch.id)
+    if asked.write:
+        write(rows)
     if asked.json:
         print(json.dumps({"summary": summary(rows), "rows": [as_data(row) for row in rows]}, indent=1))
         return

@@ -69,6 +69,7 @@ def _flashinfer() -> None:
         "flashinfer.sampling",
         top_p_sampling_from_probs=_sampled,
         top_k_sampling_from_probs=_sampled,
+        top_k_top_p_sampling_from_probs=_sampled,
         top_k_top_p_sampling_from_logits=_sampled_from_logits,
     )
 

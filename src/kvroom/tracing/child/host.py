@@ -16,11 +16,12 @@ _MADE = {torch.ops.aten.zeros.default, torch.ops.aten.empty.memory_format}
 
 
 def unwritten(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The zeros that ``func`` is to make on the CPU where they are large, else None.
+    """The zeros that ``func`` is to make on the CPU where they are large, else None; those on the meta device are none.
 
     A runner keeps the tokens of every sequence on the host: 40 GiB at a context of ten million.
     """
-    if func not in _MADE:
+    device = kwargs.get("device")
+    if func not in _MADE or (device is not None and torch.device(device).type != "cpu"):
         return None
     shape = tuple(int(each) for each in args[0])
     dtype = kwargs.get("dtype") or torch.get_default_dtype()

@@ -132,6 +132,9 @@ class Card(TorchDispatchMode):
         if func is torch.ops.aten.equal.default:
             self.unsure["equal"] += 1
             return args[0].shape == args[1].shape
+        if func is torch.ops.aten.allclose.default:
+            self.unsure["allclose"] += 1
+            return True
         try:
             with self.fake:
                 return func(*args, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 
@@ -27,3 +28,26 @@ def keep_their_kind() -> None:
         return out
 
     BasevLLMParameter.__new__ = made
+    _keep_it_from_the_meta_device()
+
+
+def _keep_it_from_the_meta_device() -> None:
+    """The same for weights that are quantised while they load: they are made on the meta device, then on the card."""
+    try:
+        from vllm.model_executor.model_loader import dummy_loader
+        from vllm.model_executor.model_loader.reload import meta as home
+    except ImportError:
+        return  # releases before 0.16
+
+    def on_the_card(meta: torch.Tensor) -> torch.Tensor:
+        out: Any = torch.empty_strided(tuple(meta.size()), tuple(meta.stride()), dtype=meta.dtype, device="cuda")
+        if isinstance(meta, torch.nn.Parameter):
+            out = torch.nn.Parameter(out, requires_grad=False)
+        if type(meta) not in (torch.Tensor, torch.nn.Parameter):
+            out.__class__ = _both(type(meta))
+        out.__dict__ = {**meta.__dict__, **out.__dict__}
+        return out
+
+    for module in (home, dummy_loader):
+        if hasattr(module, "materialize_meta_tensor"):
+            module.materialize_meta_tensor = on_the_card
