@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENGINE_DIR ?= $(CURDIR)/.engine
 
-.PHONY: demo test check engine benchmark accuracy clean
+.PHONY: demo test engine benchmark accuracy peers clean
 
 demo: $(VENV)/.product  ## Run the main job on four real launches.
 	@$(BIN)/python -m benchmarks.demo
@@ -27,6 +27,10 @@ benchmark: $(VENV)/.dev  ## Start-up time, memory, plans a second, megabytes of 
 accuracy: $(VENV)/.product  ## Plans beside what public launches logged; CORPUS=DIR holds started/ and failing/.
 	@test -d "$(CORPUS)/started" || { echo 'make accuracy needs CORPUS=DIR with started/ and failing/'; exit 2; }
 	@$(BIN)/python -m benchmarks.accuracy --corpus "$(CORPUS)"
+
+peers: $(VENV)/.product  ## Other planners on the same launches; CORPUS=DIR as for accuracy; needs a package index.
+	@test -d "$(CORPUS)/started" || { echo 'make peers needs CORPUS=DIR with started/ and failing/'; exit 2; }
+	@$(BIN)/python -m benchmarks.peers --corpus "$(CORPUS)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "kvroom needs Python 3.11 or newer; set PYTHON=...")'
