@@ -14,6 +14,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.launches import Launch
+from kvroom.ledger.distance import distance_of, unscaled
+from kvroom.ledger.entries import Entry
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
 from kvroom.plans.plan import Plan
@@ -42,7 +44,6 @@ IN_GIB = (*_LEDGER, "needed")
 _ERAS = {"to 0.8": 8, "0.9 to 0.11": 11, "0.12 to 0.16": 16, "0.17 to 0.19": 19, "since 0.20": 999}
 """By what the rules of memory have in common; the last minor release of each."""
 _ROUNDED = 0.005 * GIB
-_MOST_TRIED = 4000
 HALF_GIB, ONE_GIB = 0.5, 1.0
 
 
@@ -63,13 +64,31 @@ def score(launch: Launch, ask: Ask) -> dict[str, Any]:
         "entries": dict(_compared(found, logged)),
         "available": None,
         "ledger": {entry.name: entry.expected / GIB for entry in found.ledger} if found.ledger else None,
+        "spread": spread_of(found),
         "verdict": _verdict(plan, launch, ask),
         "given_pool": _given_pool(launch, ask) if found.pool else None,
+        "error_text": _error_text(launch, ask) if found.pool else None,
     }
     if found.ledger is not None:
-        pool = found.ledger.available
-        row["available"] = {"low": pool.low / GIB, "expected": pool.expected / GIB, "high": pool.high / GIB}
+        row["around"] = {entry.name: _around(entry) for entry in found.ledger}
+        row["available"] = row["around"]["available"]
     return row
+
+
+def _around(entry: Entry) -> dict[str, float]:
+    """An entry's expected size and its intervals for 80 and 95 of 100 launches, in GiB."""
+    ends = ("low95", "low", "expected", "high", "high95")
+    return {end: getattr(entry, end) / GIB for end in ends}
+
+
+def spread_of(found: Prediction) -> dict[str, Any] | None:
+    """The class of a launch's distance, and the GiB that each entry may lie below and above before calibration."""
+    ledger, setup = found.ledger, found.setup
+    if ledger is None or found.settings is None:
+        return None
+    distance = distance_of(setup.shape, setup.args, found.settings, setup.machine.device, ledger.activation)
+    raw = {entry.name: [side / GIB for side in unscaled(entry, distance)] for entry in ledger}
+    return {"distance": str(distance), "raw": raw}
 
 
 def group_of(found: Prediction) -> dict[str, Any]:
@@ -81,9 +100,32 @@ def group_of(found: Prediction) -> dict[str, Any]:
         "card": device.name,
         "era": next(name for name, last in _ERAS.items() if minor <= last),
         "maker": "unified" if device.unified else device.vendor,
-        "gpus": args.tensor_parallel_size * args.pipeline_parallel_size,
         "peak": found.ledger.activation.cause if found.ledger else "",
+        "sampler": _since(found, "sampler_bytes_per_logit", args.env.get("VLLM_USE_FLASHINFER_SAMPLER") == "1"),
+        "non_torch": _non_torch_cell(found),
     }
+
+
+def _since(found: Prediction, rule: str, flag: bool = False) -> str:
+    """The fitted constant that a launch takes, by its rule and the release that it holds from."""
+    settings = found.settings
+    runner = settings.model_runner if settings else ""
+    return f"{rule} {found.rules.rule(rule).since} {runner} {flag}"
+
+
+def _non_torch_cell(found: Prediction) -> str:
+    """The constant of non-torch memory that a launch takes: by maker, number of GPUs and release."""
+    device, args = found.setup.machine.device, found.setup.args
+    world = args.tensor_parallel_size * args.pipeline_parallel_size
+    if found.setup.shape.is_moe:
+        world *= args.data_parallel_size
+    if device.unified:
+        return "non_torch_gib_unified_extra"
+    if device.vendor == "AMD":
+        return f"non_torch_gib_amd {world > 1}"
+    if world > 1:
+        return _since(found, "non_torch_gib_parallel", world > 2) + str(world > 4)
+    return _since(found, "non_torch_gib_one_gpu", (device.compute_capability or (0, 0)) >= (9, 0))
 
 
 def _compared(found: Prediction, logged: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -130,26 +172,40 @@ def _given_pool(launch: Launch, ask: Ask) -> dict[str, bool] | None:
     figures = {name: logged[key] for name, (key, _) in _POOL.items() if logged.get(key) is not None}
     if pool is None or not {"blocks", "tokens"} & figures.keys():
         return None
-    found = [(each.num_blocks, each.tokens) for each in _pools(pool, ask)]
+    names = {"blocks": "num_blocks", "tokens": "tokens"}
+    return {name: _reached(pool, ask, names[name], figures[name]) for name in names if name in figures}
+
+
+def _error_text(launch: Launch, ask: Ask) -> dict[str, bool] | None:
+    """Whether the need and the longest length of a failing start's text follow from the pool that it logged."""
+    logged = launch.observed
+    pool = logged.get("kv_available_gib")
+    figures = {name: logged[key] for name in ("needed", "length") if (key := _POOL[name][0]) and logged.get(key)}
+    if pool is None or not figures:
+        return None
     right = {}
-    for at, name in enumerate(("blocks", "tokens")):
-        if name in figures:
-            right[name] = any(pair[at] == figures[name] for pair in found)
+    if "needed" in figures:
+        found = ask({"available": int(pool * GIB)}).prediction.pool
+        right["needed"] = found is not None and round(found.needed_bytes / GIB, 2) == round(figures["needed"], 2)
+    if "length" in figures:
+        right["length"] = _reached(pool, ask, "estimated_length", figures["length"])
     return right
 
 
-def _pools(logged: float, ask: Ask) -> Iterator[Any]:
-    """The pools that every number of bytes rounding to ``logged`` GiB gives, one for each number of blocks."""
+def _reached(logged: float, ask: Ask, name: str, figure: float) -> bool:
+    """Whether some number of bytes that rounds to ``logged`` GiB gives ``figure``, which grows with the bytes."""
     low, high = int(logged * GIB - _ROUNDED), int(logged * GIB + _ROUNDED)
-    first, last = (ask({"available": size}).prediction.pool for size in (low, high))
-    if first is None or last is None:
-        return
-    yield first
-    for blocks in range(first.num_blocks + 1, min(last.num_blocks, first.num_blocks + _MOST_TRIED)):
-        pool = ask({"available": max(low, min(high, blocks * first.bytes_per_block))}).prediction.pool
-        if pool is not None:
-            yield pool
-    yield last
+    while low <= high:
+        middle = (low + high) // 2
+        pool = ask({"available": middle}).prediction.pool
+        found = getattr(pool, name) if pool is not None else None
+        if found is None or found < figure:
+            low = middle + 1
+        elif found > figure:
+            high = middle - 1
+        else:
+            return True
+    return False
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -182,6 +238,19 @@ def entry_errors(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
     if name in IN_GIB:
         return [pair["predicted"] - pair["logged"] for pair in pairs]
     return [100 * (pair["predicted"] - pair["logged"]) / pair["logged"] for pair in pairs if pair["logged"]]
+
+
+def coverage(rows: Iterable[Mapping[str, Any]], name: str, share: int) -> float | None:
+    """The share of launches whose logged entry lies inside the interval for ``share`` percent."""
+    ends = ("low95", "high95") if share == 95 else ("low", "high")
+    held = []
+    for row in rows:
+        pair = row["entries"].get(name)
+        around = row["available"] if name == "available" else (row.get("around") or {}).get(name)
+        if pair is not None and around is not None and ends[0] in around:
+            low, high = (around[end] for end in ends)
+            held.append(low - 0.005 <= pair["logged"] <= high + 0.005)
+    return _share(held)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ _FIGURES = (
     " estimated_max_len"
 ).split()
 """What a failing report must show to be asked about."""
+LOGGED = (*_FIGURES, "graph_estimated_gib", "concurrency")
+"""What of a log a launch is scored with."""
 _SIZES = {
     "weights": "weights",
     "act": "activation",
@@ -113,6 +115,17 @@ class Launch:
             assume_quantization=self.quantization,
         )
         return plan_tokens(list(self.words), self.env, request)
+
+    def kept(self) -> dict[str, Any]:
+        """The launch as JSON, without what it did not log."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["observed"] = {key: self.observed[key] for key in LOGGED if self.observed.get(key) is not None}
+        return {name: value for name, value in data.items() if value not in (None, {}, ())}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Launch:
+        """The launch that ``kept`` wrote."""
+        return Launch(**{"env": {}, "starts": None, **data, "words": tuple(data["words"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@
     |-- DeviceError           the GPU is unknown, ambiguous or absent
     |-- EngineError           the vLLM version or a combination of flags has no rules here
     |-- InstallError          an engine cannot be made: pip, its index, the disk
+    |-- ServerError           no server at that address, or none that can be asked
     `-- StoreError            the file of what was learned is damaged, foreign or cannot be written
 
 Each carries what was seen, what is wrong with it and what to do; the CLI prints it as one
@@ -70,6 +71,10 @@ class EngineError(KvroomError):
 
 class InstallError(KvroomError):
     """An environment for vLLM's Python code that cannot be made: pip, its index or the disk."""
+
+
+class ServerError(KvroomError):
+    """No server at the address given, none that can be trusted, or none that speaks OpenAI's protocol."""
 
 
 class StoreError(KvroomError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from benchmarks.accuracy_fold import folded
 from benchmarks.accuracy_score import percentile, score, summary
 from benchmarks.launches import Apart, Launch, read_corrections, report, reports
+from benchmarks.spread import fitted, table
 
-from benchmarks import accuracy
+from benchmarks import accuracy, spread
 from kvroom.units import GIB
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -153,21 +155,52 @@ def test_a_model_that_is_not_at_hand_is_listed_apart(tmp_path: Path) -> None:
     accuracy.write(board, tmp_path / "kept.json")
     kept = json.loads((tmp_path / "kept.json").read_text("utf-8"))
     assert kept["summary"] == board["summary"]
-    assert [len(kept["rows"]), kept["not_asked"]] == [1, 1]
+    assert len(kept["rows"]) == 1
+    assert list(kept["not_asked"].values()) == [["8"]]
+    accuracy.write_launches(accuracy.asked(tmp_path), accuracy.scored(board["rows"]), tmp_path / "launches.json")
+    (again,) = accuracy.read_launches(tmp_path / "launches.json")
+    assert score(again, again.plan)["entries"] == board["rows"][0]["entries"]
+
+
+def cell(card: str, other: float, distance: str = "estimated") -> dict[str, Any]:
+    """A row of a made-up card whose log says ``other`` GiB of non-torch memory where 0.1 is predicted."""
+    group = {"family": "llama", "card": card, "era": "e", "peak": "forward", "sampler": "s", "non_torch": "one"}
+    entries = {"available": {"logged": 10.0, "predicted": 10.0}, "other": {"logged": other, "predicted": 0.1}}
+    ledger = dict.fromkeys(("requested", "weights", "activation", "cuda_graphs", "available"), 1.0) | {"other": 0.1}
+    spread = {"distance": distance, "raw": {name: [0.2, 0.4] for name in (*ledger, "available")}}
+    return row(10.0, 10.0, group=group, ledger=ledger, entries=entries, spread=spread)
 
 
 def test_a_refit_never_sees_the_row_it_is_scored_on() -> None:
-    def cell(card: str, other: float) -> dict[str, Any]:
-        group = {"family": "llama", "card": card, "era": "e", "maker": "NVIDIA", "gpus": 1, "peak": "forward"}
-        entries = {"available": {"logged": 10.0, "predicted": 10.0}, "other": {"logged": other, "predicted": 0.1}}
-        return row(10.0, 10.0, group=group, ledger={"activation": 1.0, "other": 0.1}, entries=entries)
-
     rows = [cell("a", 9.0), cell("b", 0.3), cell("c", 0.3), cell("d", 0.5)]
     found, changed = folded(rows)
     assert changed == 4
     # the three others of "a" logged 0.3, 0.3 and 0.5 GiB where the packaged constant is 0.1
     assert found[0]["entries"]["available"]["predicted"] == pytest.approx(9.8)
+    assert found[0]["entries"]["other"]["predicted"] == pytest.approx(0.3)
     assert folded(rows[:3])[1] == 0
+
+
+def test_intervals_are_as_wide_as_other_groups_need() -> None:
+    rows = [cell(str(number), 0.1) for number in range(11)]
+    for each in rows[1:]:
+        each["entries"]["available"] = {"logged": 9.9, "predicted": 10.0}
+    rows[0]["entries"]["available"] = {"logged": 5.0, "predicted": 10.0}
+    around = folded(rows)[0][0]["available"]
+    # 0.1 GiB less what a log rounds, of 0.2 GiB of spread below; as large a share of 0.4 above
+    assert around["low"] == pytest.approx(10 - 0.095, abs=1e-3)
+    assert around["high"] == pytest.approx(10 + 0.19, abs=1e-3)
+    assert folded(rows)[0][1]["available"]["low95"] == pytest.approx(5.0, abs=0.01)
+
+
+def test_few_launches_of_a_class_take_the_width_of_their_kin() -> None:
+    rows = [cell(str(number), 0.1) for number in range(8)]
+    rows += [cell(f"far {number}", 0.1 + number / 10, "far") for number in range(8)]
+    assert fitted("other", "estimated", rows)["of"] == "estimated"
+    assert fitted("other", "traced", rows)["of"] == "traced, neighbour, estimated"
+    assert fitted("other", "far", rows)["factor80"] > fitted("other", "traced", rows)["factor80"]
+    unknown = fitted("other", "unknown", rows)
+    assert unknown["factor80"] == unknown["factor95"] == fitted("other", "far", rows)["factor95"]
 
 
 def test_every_correction_gives_its_reason() -> None:
@@ -176,17 +209,67 @@ def test_every_correction_gives_its_reason() -> None:
     assert list(reports(Path("nowhere"), {})) == []
 
 
-def test_the_kept_figures_hold_their_margins() -> None:
-    """A change that makes the public launches worse than this must say so here."""
+@cache
+def kept_launches() -> list[dict[str, Any]]:
+    """Every kept launch, planned and scored again."""
+    return [score(each, each.plan) for each in accuracy.read_launches()]
+
+
+BETTER = {"pool_within_half_gib", "blocks_equal", "verdict_right"}
+"""Shares of which more is better; of the other figures less is."""
+MARGINS = {
+    "pool_median_gib": 0.01,
+    "pool_median_percent": 0.08,
+    "pool_within_half_gib": 0.02,
+    "over_promised_1gib": 0.0,
+    "blocks_equal": 0.0,
+    "verdict_right": 0.0,
+    "weights_median_percent": 0.02,
+    "half_width_80_gib": 0.03,
+}
+"""By how much a change may make a figure worse; one that does must say so in ``benchmarks/accuracy.json``."""
+
+
+def test_the_launches_are_met_as_well_as_the_kept_figures_say() -> None:
+    """Plans every launch again: a change that makes them worse than the margins has to be measured anew."""
+    found = summary(kept_launches())
+    kept = KEPT["as_packaged"]
+
+    worse = {
+        name: (kept[name], found[name])
+        for name, margin in MARGINS.items()
+        if (kept[name] - found[name] if name in BETTER else found[name] - kept[name]) > margin + 1e-9
+    }
+
+    assert found["rows"] == kept["rows"]
+    assert not worse, worse
+    assert 0.75 <= found["coverage_80"] <= 0.90
+
+
+def test_the_kept_figures_hold_what_is_promised() -> None:
+    """Of launches left out of every fit: these are the figures of ``docs/accuracy.md``."""
     figures = KEPT["summary"]
     assert figures["rows"] >= 60
-    assert figures["pool_median_gib"] <= 0.14
-    assert figures["pool_median_percent"] <= 1.2
-    assert figures["pool_within_half_gib"] >= 0.79
-    assert figures["over_promised_1gib"] <= 0.11
+    assert figures["pool_median_gib"] <= 0.12
+    assert figures["pool_median_percent"] <= 1.0
+    assert figures["pool_within_half_gib"] >= 0.85
+    assert figures["over_promised_1gib"] <= 0.05
     assert figures["blocks_equal"] >= 0.95
     assert figures["verdict_right"] >= 0.97
-    assert figures["weights_median_percent"] <= 0.15
-    assert 0.75 <= figures["coverage_80"] <= 0.92
-    assert figures["half_width_80_gib"] <= 0.34
+    assert figures["weights_median_percent"] <= 0.5
+    assert 0.75 <= figures["coverage_80"] <= 0.88
+    assert figures["half_width_80_gib"] <= 0.3
     assert len(KEPT["rows"]) == figures["rows"]
+    assert all(said == "tight" for *_, said, right in KEPT["rows"] if right is False)
+    assert all(all(told.values()) for told in KEPT["error_text"].values())
+    assert "not known" not in {*KEPT["worst"].values(), *KEPT["unequal"].values()}
+
+
+def test_the_widths_in_use_are_those_of_the_kept_launches() -> None:
+    kept = json.loads(spread.KEPT.read_text("utf-8"))["entries"]
+    for name, classes in table(kept_launches()).items():
+        for distance, found in classes.items():
+            assert found == {
+                key: pytest.approx(value, abs=0.005) if isinstance(value, float) else value
+                for key, value in kept[name][distance].items()
+            }, "run: python -m benchmarks.spread --corpus DIR --write"

@@ -35,3 +35,9 @@ def test_exact_parts_leave_no_uncertainty_and_the_weakest_basis_is_named() -> No
     available = ledger.available
     assert (available.low, available.expected, available.high) == (20, 20, 20)
     assert available.basis is Basis.ESTIMATED
+
+
+def test_an_interval_of_95_that_was_not_measured_is_that_of_a_normal_error() -> None:
+    entry = Entry("other", 90, 100, 120, Basis.ESTIMATED, "")
+    assert (entry.low95, entry.high95) == (84, 130)
+    assert Entry("other", 90, 100, 120, Basis.ESTIMATED, "", wide=(50, 200)).low95 == 50

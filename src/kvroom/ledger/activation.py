@@ -9,6 +9,7 @@ largest; buffers that stay alive between phases are added. Fitted terms are rule
 from __future__ import annotations
 
 from kvroom.devices.device import Device
+from kvroom.ledger.encoder import encoder_kept, encoder_peak, encodes, items_profiled, largest_item
 from kvroom.ledger.entries import Basis, Entry
 from kvroom.ledger.estimate import ZERO, Estimate, from_rule, mebibytes, scaled
 from kvroom.ledger.traced import factors_for
@@ -17,13 +18,13 @@ from kvroom.units import MIB, cdiv, show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.settings import Settings
 
+__all__ = ["activation_peak", "cublas", "encodes", "forward_peaks", "moe_workspace", "sampled_rows", "sampler_peak"]
+
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _TRACE_OFF = Estimate(-16 * MIB, 0.0, 24 * MIB)
 """What a trace does not see: allocator rounding, and the workspaces of libraries."""
 _MULTIPROCESSORS = 132
 """Of a card that does not say: those of an H100."""
-_ENCODER_TOKENS = 16384
-"""Language tokens of the largest image where the processor scales freely (Qwen-VL's default max_pixels)."""
 
 
 def activation_peak(
@@ -42,8 +43,8 @@ def activation_peak(
     kept = moe_workspace(shape, args, settings)
     has_encoder = first_stage and encodes(shape, args)
     if has_encoder:
-        # The encoder's outputs stay cached while the language model runs.
-        kept = kept.plus(encoder_outputs(shape, settings))
+        # The encoder's outputs stay cached while the language model runs, and so do its inputs.
+        kept = kept.plus(encoder_kept(shape, args, settings))
     factors = factors_for(shape, args, settings)
     first, routed = forward_peaks(shape, args, settings)
     sampler = sampler_peak(shape, args, settings, device)
@@ -66,13 +67,14 @@ def activation_peak(
     cause = max(phases, key=lambda phase: phases[phase].expected)
     words = {"forward": _forward_words, "sampler": _sampler_words, "encoder": _encoder_words}[cause]
     rule = settings.rules.rule(_sampler_rule(args, settings))
+    scaled_as = f"; {factors.words}" if factors is not None and cause != "encoder" else ""
     return Entry(
         "activation",
         int(peak.low),
         int(peak.expected),
         int(peak.high),
         Basis.TRACED if factors is not None and factors.exact and cause != "encoder" else Basis.ESTIMATED,
-        f"peak of the profile run: {words(shape, settings)}" + (f"; {factors.words}" if factors is not None else ""),
+        f"peak of the profile run: {words(shape, args, settings)}{scaled_as}",
         rule.source if cause == "sampler" else "v1/worker/gpu_model_runner.py: profile_run",
         cause,
     )
@@ -186,45 +188,7 @@ def _moe_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> float
     return float(rows * (max(2 * inner, shape.hidden_size) + max(inner, shape.hidden_size)) * size + gathered)
 
 
-def encoder_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Estimate:
-    """Bytes alive in the vision tower for one batch of the largest items that fill the token budget."""
-    tower = shape.vision
-    assert tower is not None
-    item = tower.tokens_per_item or _ENCODER_TOKENS
-    budget = _encoder_budget(shape, settings)
-    side = tower.image_size // tower.patch_size if tower.image_size and tower.patch_size else 0
-    patches_per_token = max(side * side / item if side else 0.0, tower.spatial_merge_size**2, 1.0)
-    patches = budget * patches_per_token
-    tp = args.tensor_parallel_size
-    per_patch = 3 * tower.hidden_size / tp + 3 * tower.hidden_size + 8 * tower.hidden_size / tp
-    size = _BYTES.get(settings.dtype, 2)
-    return scaled(patches * per_patch * size, 0.5, 2.6).plus(encoder_outputs(shape, settings))
-
-
-def encoder_outputs(shape: ModelShape, settings: Settings) -> Estimate:
-    """Bytes of the encoder's outputs, one hidden state for each language token of the profiled items."""
-    size = _BYTES.get(settings.dtype, 2)
-    return scaled(_encoder_budget(shape, settings) * shape.hidden_size * size, 0.5, 1.5)
-
-
-def _encoder_budget(shape: ModelShape, settings: Settings) -> int:
-    item = (shape.vision.tokens_per_item if shape.vision is not None else None) or _ENCODER_TOKENS
-    return max(settings.max_num_batched_tokens, item)
-
-
-def encodes(shape: ModelShape, args: EngineArgs) -> bool:
-    """Whether the profile run takes a vision encoder along."""
-    if shape.vision is None or args.language_model_only or args.skip_mm_profiling:
-        return False
-    limits = args.limit_mm_per_prompt or {}
-    return not limits or any(_limit(value) != 0 for value in limits.values())
-
-
-def _limit(value: object) -> object:
-    return value.get("count", 1) if isinstance(value, dict) else value
-
-
-def _sampler_words(shape: ModelShape, settings: Settings) -> str:
+def _sampler_words(shape: ModelShape, _args: EngineArgs, settings: Settings) -> str:
     rows = sampled_rows(settings)
     one = show_bytes(rows * shape.vocab_size * 4)
     return (
@@ -233,11 +197,13 @@ def _sampler_words(shape: ModelShape, settings: Settings) -> str:
     )
 
 
-def _encoder_words(_shape: ModelShape, settings: Settings) -> str:
-    tokens = settings.max_num_batched_tokens
-    return f"the vision encoder, profiled with its largest items for {tokens:,} tokens or one item"
+def _encoder_words(shape: ModelShape, args: EngineArgs, settings: Settings) -> str:
+    assert shape.vision is not None
+    item = largest_item(shape.vision, args, settings)
+    count = items_profiled(item, settings)
+    return f"the vision encoder, profiled with {count} {item.kind} item{'s' * (count > 1)} of {item.counted:,} tokens"
 
 
-def _forward_words(shape: ModelShape, settings: Settings) -> str:
+def _forward_words(shape: ModelShape, _args: EngineArgs, settings: Settings) -> str:
     part = "experts" if shape.is_moe else "feed-forward layer"
     return f"the forward pass, {settings.max_num_batched_tokens:,} tokens (max_num_batched_tokens) in the {part}"

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from kvroom.ledger.activation import activation_peak
+from kvroom.ledger.distance import calibrated, distance_of
 from kvroom.ledger.entries import Basis, Entry, Ledger, close, exact
 from kvroom.ledger.overhead import cuda_graphs, non_torch
 from kvroom.ledger.setup import Setup
@@ -59,7 +60,8 @@ def _predicted(setup: Setup, settings: Settings, backend: BackendChoice, stage: 
     other = non_torch(shape, args, settings, device)
     graphs = cuda_graphs(shape, args, settings, device)
     weights, other, graphs = _with_workspace(backend, weights, other, graphs)
-    return close(_requested(setup, settings), weights, activation, other, graphs)
+    distance = distance_of(shape, args, settings, device, activation)
+    return calibrated(close(_requested(setup, settings), weights, activation, other, graphs), distance)
 
 
 def _as_logged(setup: Setup, stage: int) -> Ledger:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+WIDER = 1.96 / 1.2816
+"""How much wider than the interval of 80 of 100 that of 95 is, where errors are normal."""
+
 
 class Basis(StrEnum):
     """Where a number comes from, from the strongest to the weakest."""
@@ -38,6 +41,8 @@ class Entry:
     """The rule's place in vLLM, or the runs that a fitted term rests on."""
     cause: str = ""
     """Of an activation peak: the phase that decides it, ``sampler``, ``forward`` or ``encoder``."""
+    wide: tuple[int, int] | None = None
+    """The interval that holds 95 of 100 launches, where it was measured; ``low`` to ``high`` holds 80."""
 
     @property
     def spread_down(self) -> int:
@@ -48,6 +53,16 @@ class Entry:
     def spread_up(self) -> int:
         """Bytes by which the truth may lie above ``expected``."""
         return self.high - self.expected
+
+    @property
+    def low95(self) -> int:
+        """The low end of the interval that holds 95 of 100 launches, as of a normal error where it was not measured."""
+        return self.wide[0] if self.wide is not None else int(self.expected - WIDER * self.spread_down)
+
+    @property
+    def high95(self) -> int:
+        """The high end of that interval."""
+        return self.wide[1] if self.wide is not None else int(self.expected + WIDER * self.spread_up)
 
 
 @dataclass(frozen=True, slots=True)

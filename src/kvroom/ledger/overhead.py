@@ -67,7 +67,8 @@ def graph_memory(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
     piecewise = len(sizes) if "PIECEWISE" in mode else 0
     depth = (max(shape.layers, 1) / args.pipeline_parallel_size / 36) ** 0.5
     spread = (0.3, 3.5) if shape.is_moe or shape.has_state else (0.4, 2.2)
-    return scaled((piecewise * _PIECEWISE + full * _FULL) * depth, *spread)
+    sets = settings.rules["cudagraph_sets_with_lora"] if args.enable_lora else 1
+    return scaled((piecewise * _PIECEWISE + full * _FULL) * depth * sets, *spread)
 
 
 def cuda_graphs(shape: ModelShape, args: EngineArgs, settings: Settings, device: Device) -> Entry:

@@ -67,6 +67,12 @@ def _predict(setup: Setup) -> Prediction:
     if shape.heads and not deals(shape.heads, shape.kv_heads, setup.args.tensor_parallel_size):
         return Prediction(setup, rules, Verdict(Status.FAILS, "weight_load", UNEVEN_HEADS), settings)
     backend = choose_backend(shape, setup.args, settings, setup.machine.device, without=setup.without)
+    return predict_resolved(setup, settings, backend)
+
+
+def predict_resolved(setup: Setup, settings: Settings, backend: BackendChoice) -> Prediction:
+    """The prediction of a launch whose settings and backend are known: a search over cards finds them once a class."""
+    rules = settings.rules
     if backend.error:
         verdict = Verdict(Status.FAILS, "weight_load", backend.error)
         return Prediction(setup, rules, verdict, settings, backend)
@@ -120,4 +126,4 @@ def _sized(setup: Setup, settings: Settings, backend: BackendChoice) -> Predicti
     )
 
 
-__all__ = ["Prediction", "Setup", "predict"]
+__all__ = ["Prediction", "Setup", "predict", "predict_resolved"]

@@ -28,12 +28,15 @@ _STORED = (
     (("w8a8", "int8", "8bit"), "w8a8"),
 )
 """Words of a name and the storage they mean; the first that occurs counts."""
+_OWN_STORAGE = frozenset(["redhatai", "neuralmagic", "nm-testing"])
+"""Organisations that quantise with llm-compressor, by their own recipes, whatever another's quantised copy leaves."""
 _GGUF_TYPE = re.compile(r"(?<![a-z0-9])i?q\d_(?:[01]|k(?:_[sml])?|xxs|xs|nl)(?![a-z0-9])")
 _DATE = re.compile(r"\d{4}")
 _NOISE = frozenset(
     "meta hf bf16 fp16 unsloth quantized quant dynamic static block channel tensor kv marlin g128 g32 g64 sym qat "
     "ct round auto mlx vllm local model checkpoint merged main snapshot".split()
 ) | {word for words, _ in _STORED for word in words}
+_STORAGE_WORDS = frozenset(word for words, _ in _STORED for word in words)
 _TUNING = frozenset(["instruct", "chat", "it", "base", "pt", "sft", "dpo"])
 
 
@@ -63,6 +66,9 @@ def find_kin(name: str) -> Kin | None:
         entry = catalogue.find(str(known["like"]))
         return Kin(entry, stored, known.get("positions")) if entry else None
     chosen = _by_words().get(_essence(plain))
+    if chosen and stored is not None and name.partition("/")[0].lower() in _OWN_STORAGE:
+        plain_copies = tuple(each for each in chosen if not set(_words(each)) & _STORAGE_WORDS)
+        chosen = plain_copies or chosen
     entry = catalogue.find(_likest(chosen, words)) if chosen else None
     if entry is None:
         return None

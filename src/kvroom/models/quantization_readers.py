@@ -224,6 +224,8 @@ def modelopt(config: Fields, _text: Fields) -> Reading:
             if name in MODELOPT:
                 reading.groups.append((tuple(modules), MODELOPT[name]))
         reading.head = any(m.endswith("lm_head") for group in by_algorithm.values() for m in group)
+        # A packaged copy that names kinds of modules, since the file's own list is not at hand.
+        reading.unlisted = any(m.startswith("re:") for group in by_algorithm.values() for m in group)
     elif algorithm in MODELOPT:
         reading.groups.append(((), MODELOPT[algorithm]))
         reading.unlisted = True

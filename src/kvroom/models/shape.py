@@ -157,6 +157,15 @@ class VisionTower:
     tokens_per_item: int | None = None
     """Language tokens that the largest image becomes, where the config fixes it."""
     spatial_merge_size: int = 1
+    kind: str = ""
+    """The whole model's type, which decides how large the largest item is."""
+    intermediate_size: int = 0
+    gated: bool = False
+    """The tower's feed-forward layers have a gate."""
+    values_per_patch: int = 0
+    """Numbers that the processor hands over for one patch."""
+    output_copies: int = 1
+    """Vectors of the language model's width for each token: more than one with deepstack."""
 
 
 @dataclass(frozen=True, eq=False)

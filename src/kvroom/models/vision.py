@@ -5,6 +5,10 @@ from __future__ import annotations
 from kvroom.models.fields import Fields
 from kvroom.models.shape import VisionTower
 
+_OUTPUT_WIDTH = frozenset(["qwen2_vl"])
+_GATED = ("qwen2_5_vl", "gemma4", "mistral3", "ministral3", "pixtral", "glm4v")
+"""Types of models whose tower has a gate in its feed-forward layers."""
+_COLOURS = 3
 VISION_PARTS = ("vision_config", "vision_tower_config", "visual", "vision_encoder", "vit_config")
 
 
@@ -15,13 +19,25 @@ def read_vision(config: Fields) -> VisionTower | None:
         return None
     patch = _side(tower, "patch_size") or 14
     image = _side(tower, "image_size")
+    kind = config.str("model_type")
+    names: tuple[str, ...] = ("hidden_size", "embed_dim", "vt_hidden_size", "width")
+    if kind in _OUTPUT_WIDTH:  # their hidden_size is the language model's
+        names = ("embed_dim", *names)
+    hidden = tower.int(*names, default=0)
+    inner = tower.int("intermediate_size", "vt_intermediate_size", default=0)
+    deepstack = tower.raw.get("deepstack_visual_indexes")
     return VisionTower(
-        hidden_size=tower.int("hidden_size", "embed_dim", "vt_hidden_size", "width", default=0),
+        hidden_size=hidden,
         layers=tower.int("num_hidden_layers", "depth", "vt_num_hidden_layers", "layers", default=0),
         patch_size=patch,
         image_size=image,
         tokens_per_item=_tokens(config, image, patch),
         spatial_merge_size=_side(tower, "spatial_merge_size") or _side(config, "spatial_merge_size") or 1,
+        kind=kind,
+        intermediate_size=inner or 4 * hidden,
+        gated=any(kind.startswith(each) for each in _GATED),
+        values_per_patch=_COLOURS * (_side(tower, "temporal_patch_size") or 1) * patch * patch,
+        output_copies=1 + len(deepstack) if isinstance(deepstack, list) else 1,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvroom.errors import UnknownModel
 from kvroom.models.kin import Kin, find_kin
-from kvroom.models.quantization import assume_quantization
+from kvroom.models.quantization import Quantization, assume_quantization
 from kvroom.models.shape import ModelShape
 from kvroom.models.source import load_model
 
@@ -42,8 +42,20 @@ def find_model(
         shape = _with_length(shape, kin, asked_length)
         notes = (_said(name, kin, error),)
     if assumed:
-        shape = replace(shape, quantization=assume_quantization(assumed))
+        shape = replace(shape, quantization=_assumed(shape, assumed))
     return shape, notes
+
+
+def _assumed(shape: ModelShape, name: str) -> Quantization:
+    """The quantisation ``name`` as files of such a model have it.
+
+    Where experts hold most of the weights, the recipes of llm-compressor leave recurrent layers plain
+    (examples: qwen3_next, qwen3_5_moe), as public logs confirm; dense models' are quantised.
+    """
+    quantization = assume_quantization(name)
+    if not (shape.is_moe and shape.has_state):
+        return quantization
+    return replace(quantization, ignored=(*quantization.ignored, "re:.*linear_attn.*"), _matchers={})
 
 
 def _said(name: str, kin: Kin, error: UnknownModel) -> str:

@@ -72,6 +72,8 @@ def entry_data(entry: Entry) -> dict[str, Any]:
         "low": entry.low,
         "expected": entry.expected,
         "high": entry.high,
+        "low95": entry.low95,
+        "high95": entry.high95,
         "basis": str(entry.basis),
         "why": entry.why,
         "source": entry.source,

@@ -60,6 +60,11 @@ class Launch:
         return self.stage == self.pp - 1
 
 
+def large(device: Device) -> bool:
+    """Whether vLLM's batches are those of a large card, the only thing about its memory that weights depend on."""
+    return device.total_bytes >= from_gib(70)
+
+
 def launch_of(
     shape: ModelShape, args: EngineArgs, rules: Rules, device: Device, stage: int, draft: ModelShape | None
 ) -> Launch:
@@ -86,7 +91,7 @@ def launch_of(
         partition=args.env.get("VLLM_PP_LAYER_PARTITION"),
         ep=ep,
         moe_tp=1 if ep > 1 else wide,
-        batched_tokens=args.max_num_batched_tokens or (8192 if device.total_bytes >= from_gib(70) else 2048),
+        batched_tokens=args.max_num_batched_tokens or (8192 if large(device) else 2048),
         own_draft=bool(spec) and draft is None and (method in OWN_DRAFTS or method.endswith("mtp")),
         shared_embedding=method in SHARED_EMBEDDING,
         pooling=shape.is_pooling or args.runner == "pooling",

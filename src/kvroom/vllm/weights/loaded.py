@@ -11,7 +11,7 @@ from kvroom.models.weights.tensor import Part, guessed_share
 from kvroom.units import from_gib, show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.rules import Rules
-from kvroom.vllm.weights.launch import Launch, assigned, cut_of, launch_of, leaves_towers_out
+from kvroom.vllm.weights.launch import Launch, assigned, cut_of, large, launch_of, leaves_towers_out
 from kvroom.vllm.weights.lora import lora_bytes
 from kvroom.vllm.weights.spread import spread
 from kvroom.vllm.weights.stage import draft_bytes, layers_on_stage, stage_bytes
@@ -76,7 +76,7 @@ def _key(
         stage,
         device.vendor,
         device.compute_capability,
-        device.total_bytes,
+        large(device),
         args.tensor_parallel_size,
         args.pipeline_parallel_size,
         args.data_parallel_size,
