@@ -1,0 +1,1 @@
+"""Facts for choosing hardware and checkpoints."""
