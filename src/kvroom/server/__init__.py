@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server seen from outside: what it says, what it serves, and where it stops."""
