@@ -20,12 +20,16 @@ from typing import Any
 
 from benchmarks.accuracy_fold import folded
 from benchmarks.accuracy_score import ENTRIES, IN_GIB, coverage, entry_errors, percentile, score, summary
-from benchmarks.launches import Apart, Launch, read_corrections, read_reasons, reports, series
+from benchmarks.launches import Apart, Launch, read_corrections, read_reasons, reports
+from benchmarks.series import series
 from kvroom.errors import KvroomError
 
 KEPT = Path(__file__).with_name("accuracy.json")
 LAUNCHES = Path(__file__).parents[1] / "tests" / "data" / "accuracy" / "launches.json"
 _WORST = 10
+_SAID = 250
+"""Characters of a reason."""
+_PERCENTILES = {"median": 0.5, "p90": 0.9, "worst": 1.0}
 
 
 def run(corpus: Path, only: Sequence[str] = (), with_series: bool = True) -> dict[str, Any]:
@@ -44,9 +48,7 @@ def asked(corpus: Path, with_series: bool = True) -> list[Launch | Apart]:
     launches: list[Launch | Apart] = []
     for kind in ("started", "failing"):
         launches += reports(corpus, corrections, kind)
-    if with_series and (corpus / "started-series.csv").exists():
-        launches += series(corpus)
-    return launches
+    return [*launches, *series(corpus)] if with_series else launches
 
 
 def left_out(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], int]:
@@ -121,7 +123,7 @@ def _reasons(apart: Iterable[Mapping[str, Any]]) -> list[str]:
 def _by_reason(apart: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in apart:
-        found.setdefault(row["apart"][:150], []).append(row["id"].split("-")[0])
+        found.setdefault(row["apart"][:_SAID], []).append(row["id"].split("-")[0])
     return found
 
 
@@ -202,9 +204,6 @@ def _series_figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {**summary(repeats), "worst": round(max(errors), 2) if errors else None}
 
 
-_PERCENTILES = {"median": 0.5, "p90": 0.9, "worst": 1.0}
-
-
 def _kept_row(row: Mapping[str, Any]) -> list[Any]:
     pair = row["entries"].get("available")
     pool = [pair["logged"], round(pair["predicted"], 2)] if pair else [None, None]
@@ -248,6 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not (options.corpus / "started").is_dir():
         parser.error(f"{options.corpus} has no folder started/")
+    if options.write and options.case:
+        parser.error("--write keeps all rows; leave --case out")
     board = run(options.corpus, options.case)
     print(json.dumps(board, indent=1) if options.json else table(board))
     if options.write:

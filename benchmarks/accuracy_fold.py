@@ -8,7 +8,8 @@ series among them, and the group is scored with them:
   whose peak is the sampler's;
 - non-torch memory: the median of what was logged, or else of what the budget leaves for it, less what is predicted, of
   the launches with that constant;
-- the factors of the intervals (``kvroom/data/vllm/spread.json``), by class of launch, from what is left then.
+- the factors of the intervals (``kvroom/data/vllm/spread.json``), by class of launch, from the errors that the reports
+  have then; the series is left out, as in ``benchmarks.spread``.
 
 A constant that fewer than three rows elsewhere share keeps its packaged value; ``changed`` counts the others. So does
 the size of a CUDA graph, of which seven launches logged vLLM's estimate. What is traced from vLLM's own code, and what

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.accuracy_group import group_of, spread_of
 from benchmarks.launches import Launch
-from kvroom.ledger.distance import distance_of, unscaled
 from kvroom.ledger.entries import Entry
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
@@ -41,8 +41,6 @@ _POOL = {
 }
 ENTRIES = (*_LEDGER, *_POOL)
 IN_GIB = (*_LEDGER, "needed")
-_ERAS = {"to 0.8": 8, "0.9 to 0.11": 11, "0.12 to 0.16": 16, "0.17 to 0.19": 19, "since 0.20": 999}
-"""By what the rules of memory have in common; the last minor release of each."""
 _ROUNDED = 0.005 * GIB
 HALF_GIB, ONE_GIB = 0.5, 1.0
 
@@ -79,53 +77,6 @@ def _around(entry: Entry) -> dict[str, float]:
     """An entry's expected size and its intervals for 80 and 95 of 100 launches, in GiB."""
     ends = ("low95", "low", "expected", "high", "high95")
     return {end: getattr(entry, end) / GIB for end in ends}
-
-
-def spread_of(found: Prediction) -> dict[str, Any] | None:
-    """The class of a launch's distance, and the GiB that each entry may lie below and above before calibration."""
-    ledger, setup = found.ledger, found.setup
-    if ledger is None or found.settings is None:
-        return None
-    distance = distance_of(setup.shape, setup.args, found.settings, setup.machine.device, ledger.activation)
-    raw = {entry.name: [side / GIB for side in unscaled(entry, distance)] for entry in ledger}
-    return {"distance": str(distance), "raw": raw}
-
-
-def group_of(found: Prediction) -> dict[str, Any]:
-    """What a launch has in common with others: the model's family, the card, the era of the release, the machine."""
-    device, args = found.setup.machine.device, found.setup.args
-    minor = found.setup.release.minor
-    return {
-        "family": found.setup.shape.model_type,
-        "card": device.name,
-        "era": next(name for name, last in _ERAS.items() if minor <= last),
-        "maker": "unified" if device.unified else device.vendor,
-        "peak": found.ledger.activation.cause if found.ledger else "",
-        "sampler": _since(found, "sampler_bytes_per_logit", args.env.get("VLLM_USE_FLASHINFER_SAMPLER") == "1"),
-        "non_torch": _non_torch_cell(found),
-    }
-
-
-def _since(found: Prediction, rule: str, flag: bool = False) -> str:
-    """The fitted constant that a launch takes, by its rule and the release that it holds from."""
-    settings = found.settings
-    runner = settings.model_runner if settings else ""
-    return f"{rule} {found.rules.rule(rule).since} {runner} {flag}"
-
-
-def _non_torch_cell(found: Prediction) -> str:
-    """The constant of non-torch memory that a launch takes: by maker, number of GPUs and release."""
-    device, args = found.setup.machine.device, found.setup.args
-    world = args.tensor_parallel_size * args.pipeline_parallel_size
-    if found.setup.shape.is_moe:
-        world *= args.data_parallel_size
-    if device.unified:
-        return "non_torch_gib_unified_extra"
-    if device.vendor == "AMD":
-        return f"non_torch_gib_amd {world > 1}"
-    if world > 1:
-        return _since(found, "non_torch_gib_parallel", world > 2) + str(world > 4)
-    return _since(found, "non_torch_gib_one_gpu", (device.compute_capability or (0, 0)) >= (9, 0))
 
 
 def _compared(found: Prediction, logged: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:

@@ -7,10 +7,7 @@ Sizes that were logged are never asked with. Rows of a corpus that are wrong are
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -37,44 +34,6 @@ _FIGURES = (
 """What a failing report must show to be asked about."""
 LOGGED = (*_FIGURES, "graph_estimated_gib", "concurrency")
 """What of a log a launch is scored with."""
-_SIZES = {
-    "weights": "weights",
-    "act": "activation",
-    "nontorch": "non_torch",
-    "kv": "kv_available",
-    "graph": "graph",
-}
-"""Columns of the series to the names of sizes in reports."""
-_SERIES = {
-    "deepseek-r1-distill-qwen-7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
-    "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite",
-    "deepseek-v2-lite-16b": "deepseek-ai/DeepSeek-V2-Lite",
-    "falcon-7b": "tiiuae/falcon-7b",
-    "falcon-11b": "tiiuae/falcon-11B",
-    "gpt-oss-20b": "openai/gpt-oss-20b",
-    "granite3.3-8b-instruct": "ibm-granite/granite-3.3-8b-instruct",
-    "granite4.0-h-32b": "ibm-granite/granite-4.0-h-small",
-    "llama-2-7b-hf": "meta-llama/Llama-2-7b-hf",
-    "llama2-7b-hf": "meta-llama/Llama-2-7b-hf",
-    "llama2-13b-hf": "meta-llama/Llama-2-13b-hf",
-    "llama3-3b": "meta-llama/Llama-3.2-3B-Instruct",
-    "llama3.1-8b-instruct": "meta-llama/Llama-3.1-8B-Instruct",
-    "opt-6.7b": "facebook/opt-6.7b",
-    "qwen-0.5b": "Qwen/Qwen1.5-0.5B",
-    "qwen-1.8b": "Qwen/Qwen1.5-1.8B",
-    "qwen-4b": "Qwen/Qwen1.5-4B",
-    "qwen-7b": "Qwen/Qwen1.5-7B",
-    "qwen-14b": "Qwen/Qwen1.5-14B",
-    "qwen-14.3b": "Qwen/Qwen1.5-MoE-A2.7B",
-    "qwen1.5-0.5b": "Qwen/Qwen1.5-0.5B",
-    "qwen1.5-4b": "Qwen/Qwen1.5-4B",
-    "qwen1.5-14b": "Qwen/Qwen1.5-14B",
-    "yi-6b": "01-ai/Yi-6B",
-    "yi-9b": "01-ai/Yi-9B",
-}
-"""Names of the series to models; by the weights that were logged."""
-
-
 _BEFORE_SERVING = (
     "config init_device weights compile profile profile_or_kv_check kv_check kv_alloc kv_alloc_or_graph_capture"
     " graph_capture_check graph_capture warmup"
@@ -186,7 +145,7 @@ def report(data: Mapping[str, Any], correction: Mapping[str, Any], kind: str = "
     if missing or words is None:
         return Apart(name, "; ".join(missing))
     if name in _FROM_SERIES:
-        words = [*words, *_defaults(words)]
+        words = [*words, *defaults(words)]
     return Launch(
         name,
         tuple(words),
@@ -244,27 +203,8 @@ def _came_up(stage: str | None) -> bool | None:
     return None if stage in (None, "startup") else True
 
 
-def series(corpus: Path) -> Iterator[Launch]:
-    """The rows of ``started-series.csv`` whose model's config is public."""
-    with (corpus / "started-series.csv").open(encoding="utf-8", newline="") as file:
-        for number, row in enumerate(csv.DictReader(file), 2):
-            model = _SERIES.get(row["model"].lower().removesuffix("-tensorized"))
-            if model is None or row["quant"] not in ("None", "mxfp4"):
-                continue
-            flags = [re.sub(r"^(\d+)k$", r"\1K", word) for word in shlex.split(row["flags"])]
-            words = [model, "--dtype", row["dtype"].removeprefix("torch."), *flags, *_defaults(flags)]
-            if row["mml"] and "--max-model-len" not in words:
-                words += ["--max-model-len", row["mml"]]
-            if row["eager"] == "True":
-                words.append("--enforce-eager")
-            logged = {f"{name}_gib": float(row[column]) for column, name in _SIZES.items() if row[column]}
-            if row["tokens"]:
-                logged["kv_tokens"] = int(float(row["tokens"]))
-            env = {"VLLM_USE_FLASHINFER_SAMPLER": str(int(row["sampler"] == "flashinfer"))}
-            yield Launch(f"series:{number}", tuple(words), env, row["gpu"], row["version"], logged, kind="series")
-
-
-def _defaults(words: Sequence[str]) -> Iterator[str]:
+def defaults(words: Sequence[str]) -> Iterator[str]:
+    """The flags that such a launch lacks, with what it then takes."""
     for flag, value in _OF_THE_ENGINE.items():
         if flag not in words:
             yield from (flag, value)

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.launches import Launch, read_corrections, reports, series
+from benchmarks import accuracy
+from benchmarks.accuracy_score import percentile
+from benchmarks.launches import Launch
 from kvroom.errors import KvroomError
 from kvroom.learned.apply import with_learned
 from kvroom.learned.key import changes, fingerprint, kept_env, kept_words, logged_args, world
@@ -60,11 +62,19 @@ class Pair:
     before: float
     after: float
 
+    @property
+    def apart(self) -> float:
+        """GiB by which the two logs differ in what was available."""
+        sizes = self.start.kept.sizes, self.of.kept.sizes
+        return (sizes[0]["available"] - sizes[1]["available"]) / GIB
+
 
 def starts(corpus: Path) -> Iterator[Start]:
     """The launches that logged what was available, and can be predicted."""
     totals = _totals(corpus)
-    for launch in _launches(corpus):
+    for launch in accuracy.asked(corpus):
+        if not isinstance(launch, Launch):
+            continue
         sizes = {name: launch.observed.get(f"{logged}_gib") for name, logged in _SIZES.items()}
         sizes["total"] = totals.get(launch.id) or launch.observed.get("total_gpu_gib")
         if sizes["available"] is None:
@@ -91,17 +101,12 @@ def starts(corpus: Path) -> Iterator[Start]:
         yield Start(launch, prediction, kept)
 
 
-def _launches(corpus: Path) -> Iterator[Launch]:
-    """The launches that came up or failed, and the series."""
-    corrections = read_corrections()
-    for kind in ("started", "failing"):
-        yield from (each for each in reports(corpus, corrections, kind) if isinstance(each, Launch))
-    yield from series(corpus)
-
-
 def _totals(corpus: Path) -> dict[str, float]:
     """The total that torch reported, by the id of a row of the series, from the nine tenths that were requested."""
-    with (corpus / "started-series.csv").open(encoding="utf-8", newline="") as file:
+    path = corpus / "started-series.csv"
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
         rows = enumerate(csv.DictReader(file), 2)
         return {f"series:{number}": float(row["requested"]) / 0.9 for number, row in rows if row["requested"]}
 
@@ -134,6 +139,15 @@ def _summary(name: str, found: Sequence[Pair]) -> str:
     return "; ".join(row)
 
 
+def _repeats(own: Sequence[Pair]) -> str:
+    """How far two starts with the same settings lie apart, which is the interval of what was learned."""
+    apart = sorted(abs(pair.apart) for pair in own if not pair.changed)
+    if not apart:
+        return "same settings: no pair"
+    most = percentile(apart, 0.8)
+    return f"same settings: {len(apart)} pairs, four of five within {most:.2f}, worst {apart[-1]:.2f} GiB"
+
+
 def main() -> int:
     """Print a line for each kind of change, and its worst pairs; 1 where an everyday one is off.
 
@@ -149,6 +163,7 @@ def main() -> int:
     everyday = [pair for pair in own if set(pair.changed) <= _EVERYDAY]
     other = [pair for pair in own if not set(pair.changed) <= _EVERYDAY]
     kinds = {"length, utilisation, concurrency": everyday, "other flags as well": other, "unified memory": shared}
+    print(_repeats(own))
     for name, group in kinds.items():
         print(_summary(name, group))
         for pair in sorted(group, key=lambda pair: -abs(pair.after))[: asked.worst]:

@@ -17,10 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kvroom.ledger.distance import Distance
+
 Row = Mapping[str, Any]
 KEPT = Path(__file__).parents[1] / "src" / "kvroom" / "data" / "vllm" / "spread.json"
 ENTRIES = ("weights", "activation", "other", "cuda_graphs", "available")
-CLASSES = ("traced", "neighbour", "estimated", "far", "unknown")
+CLASSES = tuple(map(str, Distance))
 NEAR = CLASSES[:3]
 FEWEST = 8
 """Launches of one class that suffice to fit its own factors; a near class with fewer takes those of all near ones,

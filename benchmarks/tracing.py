@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.launches import Launch, series, started
+from benchmarks.launches import Launch, started
+from benchmarks.series import series
 from kvroom.errors import KvroomError
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, kept_engines
@@ -247,6 +248,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {KEPT.name}")
     parser.add_argument("--releases", metavar="MODEL", help="trace this model on every kept release")
     asked = parser.parse_args()
+    if asked.write and (asked.releases or not asked.corpus):
+        parser.error("--write keeps all rows: give --corpus, and leave --releases out")
     if asked.releases:
         rows = list(releases(asked.releases, kept_engines()))
     else:

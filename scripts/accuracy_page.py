@@ -1,7 +1,7 @@
 """The page of what is held against vLLM, ``docs/accuracy.md``: ``python scripts/accuracy_page.py > docs/accuracy.md``.
 
-It counts the golden answers under ``tests/data``; ``make test`` fails when one of them is no longer met. The table of
-public launches is what ``python -m benchmarks.accuracy --write`` kept.
+It counts the golden answers under ``tests/data``; ``make test`` fails when one of them is no longer met. The tables of
+launches are what ``benchmarks.accuracy``, ``benchmarks.tracing`` and ``benchmarks.peers`` kept with ``--write``.
 """
 
 from __future__ import annotations
@@ -252,11 +252,8 @@ def _entry_line(name: str, entry: dict[str, Any]) -> str:
 def _figure(name: str, value: float) -> str:
     if name == "rows":
         return str(value)
-    return (
-        f"{value:.2f}"
-        if name.endswith(("_gib", "_percent")) and "1gib" not in name and "half_gib" not in name
-        else f"{100 * value:.0f} %"
-    )
+    is_share = not name.endswith(("_gib", "_percent")) or name == "pool_within_half_gib"
+    return f"{100 * value:.0f} %" if is_share else f"{value:.2f}"
 
 
 def _launch_line(row: list[Any]) -> str:

@@ -21,8 +21,7 @@ All other flags of the release are accepted and passed through; a flag that the 
 Value forms: `human_int` takes `32k` (32,000) and `32K` (32,768); `switch` has a negation (`--no-...`); `json` takes JSON or
 dotted keys (`--speculative-config.method mtp`); `strs` and `ints` take several values.
 
-kvroom's own options are `--gpu`, `--gpu-memory`, `--free-memory`, `--vllm`, `--assume-quantization`, `--measured`,
-`--measured-with`, `--without`, `--env`, `--offline`, `--json` and `--explain` (`kvroom plan --help`).
+kvroom's own options (`--gpu`, `--vllm`, `--measured` and others) are listed by `kvroom plan --help`.
 
 The releases are those whose parsers were read; the first is 0.6.6.
 

@@ -75,14 +75,13 @@ def compact(value: object) -> object:
 
 
 def main(directory: Path) -> None:
-    """Write the catalogue from ``directory``."""
+    """Put the models of ``directory`` in the catalogue, beside those that are there."""
     TARGET.mkdir(parents=True, exist_ok=True)
-    index: dict[str, str] = {}
     for path in sorted(directory.glob("*--*.json")):
         entry = json.loads(path.read_text("utf-8"))
         packed = {key: compact(entry[key]) for key in KEEP if entry.get(key) is not None}
         (TARGET / path.name).write_text(json.dumps(packed, separators=(",", ":"), sort_keys=True) + "\n", "utf-8")
-        index[path.stem.replace("--", "/", 1)] = path.name
+    index = {path.stem.replace("--", "/", 1): path.name for path in sorted(TARGET.glob("*--*.json"))}
     (TARGET / "index.json").write_text(json.dumps(index, indent=0) + "\n", "utf-8")
 
 

@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import accuracy
-from benchmarks.accuracy_fold import folded
-from benchmarks.launches import Launch, read_corrections, reports
+from benchmarks.launches import Launch
 from benchmarks.peers import page
 from benchmarks.peers.asking import Answers, ask
 from benchmarks.peers.environments import NotInstallable, Peer, child_environment, default_folder, peers, python_of
@@ -25,13 +24,13 @@ _ABOUT = "Written by python -m benchmarks.peers --corpus DIR --write. rows: weig
 
 def questions(corpus: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
     """The launches of the scoreboard's ``rows`` as peers are asked about them, by id."""
-    corrections, wanted, found = read_corrections(), {row["id"] for row in rows}, {}
-    for kind in ("started", "failing"):
-        for launch in reports(corpus, corrections, kind):
-            if isinstance(launch, Launch) and launch.id in wanted:
-                put = asked(launch, launch.plan().prediction)
-                if put is not None:
-                    found[launch.id] = put
+    wanted = {row["id"] for row in rows}
+    found = {}
+    for launch in accuracy.asked(corpus, with_series=False):
+        if isinstance(launch, Launch) and launch.id in wanted:
+            put = asked(launch, launch.plan().prediction)
+            if put is not None:
+                found[launch.id] = put
     return found
 
 
@@ -51,7 +50,7 @@ def compared(corpus: Path, chosen: Sequence[Peer], envs: Path) -> dict[str, Any]
     board = accuracy.run(corpus)
     rows = accuracy.scored(board["rows"])
     put = questions(corpus, rows)
-    left_out, _ = folded(rows, accuracy.scored(board["rows"], series=True))
+    left_out, _ = accuracy.left_out(board["rows"])
     found: dict[str, Any] = {
         "about": _ABOUT,
         "asked": {

@@ -40,11 +40,12 @@ def run_dry(args: Sequence[str], asked: Asked, python: str | None, *, as_json: b
     from kvroom.cli import jobs
     from kvroom.cli.output import show, write_json
     from kvroom.launches.read import starts_command
+    from kvroom.plans.plan import Plan
     from kvroom.tracing.exact import exact_plan
 
     asked = replace(asked, learned=False)  # vLLM's own code is asked, not a log
     if starts_command(args) or (len(args) == 1 and " " in args[0]):
-        plans, _ = jobs.many(args, asked)
+        plans = [item for item in jobs.many(args, asked).items if isinstance(item, Plan)]
         if len(plans) != 1:
             raise click.UsageError(f"dry-run takes one launch, and there are {len(plans)}.")
         plan = plans[0]

@@ -38,8 +38,10 @@ _PRIVATE = frozenset(
 _PLAIN = re.compile(r"[\w.,:+-]{1,60}")
 _LONG_CONTEXT = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
 """A start that was logged was allowed, whatever let it pass."""
-_PASSED_BY = ("model", "served_model_name", "revision", "hf_overrides", "load_format", "trust_remote_code", "env")
-_BOOKKEEPING = frozenset({*_PASSED_BY, "given", "passed", "unknown"})
+_PASSED_BY = frozenset(
+    "model served_model_name revision hf_overrides load_format trust_remote_code env given passed unknown".split()
+)
+"""Fields of the arguments that do not tell two launches of one model apart, or are compared on their own."""
 
 
 def fingerprint(shape: ModelShape, draft: ModelShape | None = None) -> str:
@@ -132,7 +134,7 @@ def changes(then: EngineArgs, now: EngineArgs, settings: Settings) -> tuple[str,
     """The arguments in which two launches differ, one resolved to ``settings`` and one that was kept."""
     found = []
     for name in EngineArgs.__dataclass_fields__:
-        if name in _BOOKKEEPING:
+        if name in _PASSED_BY:
             continue
         before, after = getattr(then, name), getattr(now, name)
         if name in RESOLVED and after is None:

@@ -16,11 +16,9 @@ from kvroom.ledger.traced import factors_for
 from kvroom.models.shape import ModelShape
 from kvroom.units import MIB, cdiv, show_bytes
 from kvroom.vllm.args import EngineArgs
+from kvroom.vllm.kv.pages import DTYPE_BYTES
 from kvroom.vllm.settings import Settings
 
-__all__ = ["activation_peak", "cublas", "encodes", "forward_peaks", "moe_workspace", "sampled_rows", "sampler_peak"]
-
-_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _TRACE_OFF = Estimate(-16 * MIB, 0.0, 24 * MIB)
 """What a trace does not see: allocator rounding, and the workspaces of libraries."""
 _MULTIPROCESSORS = 132
@@ -66,7 +64,7 @@ def activation_peak(
         peak = Estimate(peak.low * 0.6, peak.expected, peak.high * 1.6)
     cause = max(phases, key=lambda phase: phases[phase].expected)
     words = {"forward": _forward_words, "sampler": _sampler_words, "encoder": _encoder_words}[cause]
-    rule = settings.rules.rule(_sampler_rule(args, settings))
+    rule = settings.rules.rule(sampler_rule(args, settings))
     scaled_as = f"; {factors.words}" if factors is not None and cause != "encoder" else ""
     return Entry(
         "activation",
@@ -103,10 +101,11 @@ def sampler_peak(shape: ModelShape, args: EngineArgs, settings: Settings, device
 
     Triton's top-k and top-p takes a row of float32 for each multiprocessor, at most one for each request.
     """
-    rule = settings.rules[_sampler_rule(args, settings)]
+    name = sampler_rule(args, settings)
+    rule = settings.rules[name]
     per_logit = from_rule(rule, sampled_rows(settings) * shape.vocab_size)
-    hidden = rule["hidden"] * settings.max_num_batched_tokens * shape.hidden_size * _BYTES.get(settings.dtype, 2)
-    if settings.rules["topk_buffer"] and _sampler_rule(args, settings) == "sampler_bytes_per_logit":
+    hidden = rule["hidden"] * settings.max_num_batched_tokens * shape.hidden_size * DTYPE_BYTES.get(settings.dtype, 2)
+    if settings.rules["topk_buffer"] and name == "sampler_bytes_per_logit":
         hidden += 4 * min(device.multiprocessors or _MULTIPROCESSORS, sampled_rows(settings)) * shape.vocab_size
     per_logit = per_logit.plus(Estimate(hidden, hidden, hidden))
     if settings.speculative_tokens:
@@ -116,7 +115,8 @@ def sampler_peak(shape: ModelShape, args: EngineArgs, settings: Settings, device
     return per_logit
 
 
-def _sampler_rule(args: EngineArgs, settings: Settings) -> str:
+def sampler_rule(args: EngineArgs, settings: Settings) -> str:
+    """The name of the rule that holds the factor of the launch's sampler."""
     if settings.model_runner == "V2":
         return "sampler_bytes_per_logit_v2"
     if args.env.get("VLLM_USE_FLASHINFER_SAMPLER") == "1":
@@ -130,7 +130,7 @@ def forward_peaks(shape: ModelShape, args: EngineArgs, settings: Settings) -> tu
     The experts' workspaces are grown by the first layer that routes, so dense layers before it do without.
     """
     tokens = settings.max_num_batched_tokens
-    size = _BYTES.get(settings.dtype, 2)
+    size = DTYPE_BYTES.get(settings.dtype, 2)
     resid = 4 * tokens * shape.hidden_size * size
     dense = tokens * 3 * cdiv(shape.intermediate_size, args.tensor_parallel_size) * size
     widest = _attention_bytes(shape, args, settings)
@@ -153,7 +153,7 @@ def _spread(shape: ModelShape, n_bytes: int) -> Estimate:
 def _attention_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> int:
     """Bytes of queries, keys, values and the output of one attention layer."""
     tokens, tp = settings.max_num_batched_tokens, args.tensor_parallel_size
-    size = _BYTES.get(settings.dtype, 2)
+    size = DTYPE_BYTES.get(settings.dtype, 2)
     if shape.mla is None:
         q = shape.heads * shape.head_size
         kv = 2 * shape.kv_heads * shape.head_size
@@ -183,7 +183,7 @@ def _moe_bytes(shape: ModelShape, args: EngineArgs, settings: Settings) -> float
     inner = experts.intermediate_size
     if not args.enable_expert_parallel:
         inner = cdiv(inner, args.tensor_parallel_size * args.data_parallel_size)
-    size = _BYTES.get(settings.dtype, 2)
+    size = DTYPE_BYTES.get(settings.dtype, 2)
     gathered = tokens * shape.hidden_size * size if args.data_parallel_size > 1 else 0
     return float(rows * (max(2 * inner, shape.hidden_size) + max(inner, shape.hidden_size)) * size + gathered)
 

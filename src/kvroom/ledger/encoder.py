@@ -14,9 +14,9 @@ from kvroom.ledger.estimate import Estimate, scaled
 from kvroom.models.shape import ModelShape, VisionTower
 from kvroom.units import cdiv
 from kvroom.vllm.args import EngineArgs
+from kvroom.vllm.kv.pages import DTYPE_BYTES
 from kvroom.vllm.settings import Settings
 
-_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _ITEMS = {
     "qwen2_vl": "encoder_items_qwen2_vl",
     "qwen2_5_vl": "encoder_items_qwen2_vl",
@@ -113,7 +113,7 @@ def encoder_peak(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
     assert tower is not None
     item = largest_item(tower, args, settings)
     count = items_profiled(item, settings)
-    size = _BYTES.get(settings.dtype, 2)
+    size = DTYPE_BYTES.get(settings.dtype, 2)
     copies = 4 if tower.kind in _LEARNED_POSITIONS else 3
     inner = cdiv(tower.intermediate_size, args.tensor_parallel_size) * (3 if tower.gated else 2)
     per_patch = copies * tower.hidden_size + inner + tower.values_per_patch
@@ -128,7 +128,7 @@ def encoder_kept(shape: ModelShape, args: EngineArgs, settings: Settings) -> Est
     assert tower is not None
     item = largest_item(tower, args, settings)
     count = items_profiled(item, settings)
-    size = _BYTES.get(settings.dtype, 2)
+    size = DTYPE_BYTES.get(settings.dtype, 2)
     width = shape.hidden_size * tower.output_copies * size
     n_bytes = count * item.encoded * width
     if settings.rules["encoder_outputs_padded"] and item.counted > item.encoded:

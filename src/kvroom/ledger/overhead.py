@@ -18,9 +18,7 @@ _FULL = 7.0 * MIB
 def non_torch(shape: ModelShape, args: EngineArgs, settings: Settings, device: Device) -> Entry:
     """The ``other`` entry: CUDA modules, NCCL and all-reduce buffers."""
     rules = settings.rules
-    world = args.tensor_parallel_size * args.pipeline_parallel_size
-    if shape.is_moe:
-        world *= args.data_parallel_size
+    world = ranks(shape, args)
     if device.vendor == "AMD":
         rule = rules.rule("non_torch_gib_amd")
         estimate = gibibytes(*rule.value["parallel" if world > 1 else "1"])
@@ -41,6 +39,12 @@ def non_torch(shape: ModelShape, args: EngineArgs, settings: Settings, device: D
         estimate = estimate.plus(gibibytes(*rules["non_torch_gib_unified_extra"]))
         words += "; other use of the unified memory during profiling"
     return Entry("other", int(estimate.low), int(estimate.expected), int(estimate.high), Basis.ESTIMATED, words, source)
+
+
+def ranks(shape: ModelShape, args: EngineArgs) -> int:
+    """How many GPUs talk to each other: replicas of a model without experts do not."""
+    world = args.tensor_parallel_size * args.pipeline_parallel_size
+    return world * args.data_parallel_size if shape.is_moe else world
 
 
 def counts_graphs(args: EngineArgs, settings: Settings, device: Device) -> bool:

@@ -86,14 +86,16 @@ def factors_for(shape: ModelShape, args: EngineArgs, settings: Settings) -> Fact
 
 
 def _spread(values: Sequence[float], off: float) -> Estimate:
-    return Estimate(min(values) * (1 - off), median(values), max(values) * (1 + off))
+    least, most = min(values), max(values)  # below nought where the formula counts workspaces that a release has not
+    return Estimate(least - abs(least) * off, median(values), most + abs(most) * off)
 
 
 def _nearest(release: Release) -> Release | None:
     """The last release traced up to ``release``, or the next one of the same minor release."""
     known = sorted(_table())
-    fitting = [each for each in known if each <= release] or [each for each in known if each[:2] == release[:2]]
-    return fitting[-1] if fitting else None
+    before = [each for each in known if each <= release]
+    after = [each for each in known if each > release and each[:2] == release[:2]]
+    return before[-1] if before else after[0] if after else None
 
 
 @cache

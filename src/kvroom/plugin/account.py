@@ -52,11 +52,10 @@ def account_of(start: Start, refusal: str | None = None) -> Account:
     draft = load_model(drafts, offline=True) if isinstance(drafts, str) and drafts != start.model else None
     setup = Setup(shape, _args(start, shape, release), _machine(start), release, draft, _measured(start))
     prediction = predict(setup)
-    settings, pool = prediction.settings, prediction.pool
+    pool = prediction.pool
     if refusal is None:
-        agrees = pool is not None and pool.num_blocks == start.pool.get("blocks")
-        return Account(prediction, agrees)
-    agrees = pool is not None and settings is not None and pool.error == refusal
+        return Account(prediction, pool is not None and pool.num_blocks == start.pool.get("blocks"))
+    agrees = pool is not None and pool.error == refusal
     return Account(prediction, agrees, _remedies(prediction, start) if agrees else ())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvroom.errors import KvroomError
-from kvroom.ledger.activation import encodes
+from kvroom.ledger.encoder import encodes
 from kvroom.ledger.predict import Prediction, predict
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, find_engine
@@ -108,16 +108,16 @@ def _by_rules(plan: Plan, engine: Engine, problem: str) -> Exact:
 
 def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Settings | None) -> tuple[str, ...]:
     """Where the trace comes from, and where it disagrees with the rules."""
-    notes = [
-        f"weights and activation traced by vLLM {answer.vllm_version}'s own code ({engine.source}) in"
-        f" {answer.seconds:.0f} s."
-    ]
     setup = prediction.setup
+    by = f"by vLLM {answer.vllm_version}'s own code ({engine.source}) in {answer.seconds:.0f} s."
     if _no_encoder(answer, setup):
-        notes.append(
+        notes = [
+            f"The text part was traced {by}",
             "Weights and activation are by the rules: the files of the model's processor are not here, so its encoder"
-            " was not traced. Give a folder that holds them, or --language-model-only."
-        )
+            " was not traced. Give a folder that holds them, or --language-model-only.",
+        ]
+    else:
+        notes = [f"weights and activation traced {by}"]
     if answer.settings.get("remote_code"):
         notes.append("The model's own code was run, since --trust-remote-code allows it.")
     backend = prediction.backend.name if prediction.backend else None
@@ -125,7 +125,7 @@ def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Set
     if traced is not None and backend is not None and backend not in answer.backends:
         notes.append(f"vLLM's code chooses {traced}, the rules {backend}.")
     layout = prediction.layout
-    alone = prediction.setup.args.pipeline_parallel_size == 1  # the pool of stages is that of the poorest
+    alone = setup.args.pipeline_parallel_size == 1  # the pool of stages is that of the poorest
     for pool in answer.pools if alone else ():
         if layout is None or settings is None or "num_blocks" not in pool:
             continue

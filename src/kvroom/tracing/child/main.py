@@ -107,19 +107,12 @@ def _pretending(request: dict[str, Any], step: Callable[[str], None]) -> Callabl
         step("resolve the configuration")
         config = worker.configuration(question["argv"])
         answer: dict[str, Any] = {"vllm_version": vllm.__version__, "settings": plan.settings_of(config)}
-        if question.get("until") == "configuration":
-            return answer
         answer |= worker.traced(config, card, question.get("rank", 0), step)
         specs = answer.pop("specs")
-        answer |= plan.planned(config, specs, question.get("available") or answer_available(answer))
+        answer |= plan.planned(config, specs, question.get("available") or [answer["left_for_cache"]])
         answer["missing_operators"] = sorted(standins.missing)
         if "mxfp4" in str(answer["settings"]["quantization"]) and pretend.marlin_for_mxfp4():
             answer["missing_operators"].append("triton_kernels, with Marlin in their place")
         return answer
 
     return answering
-
-
-def answer_available(answer: dict[str, Any]) -> list[int]:
-    """Bytes left for the KV cache by what was traced alone, as the release's worker subtracts them."""
-    return [answer["requested"] - answer["not_kv_cache"]]

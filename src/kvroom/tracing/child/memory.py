@@ -23,9 +23,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from . import bodies, host
+from . import allocator, bodies, host
 
-ROUND = 512
 _LARGEST_REAL = 64 << 20
 """Bytes of a CPU tensor that is made real; weights offloaded to the host stay without data."""
 _SHOWN = 12
@@ -42,7 +41,6 @@ _PHASES = {
 """Functions of the model runners and models by the phase of the profile run that they are."""
 _WRAPPERS = frozenset({"_custom_ops.py", "model_executor/parameter.py", "model_executor/custom_op.py"})
 """Files of vLLM whose functions pass a call on."""
-_SORTED_IN_PLACE, _SEGMENTED = 4096, 128
 _UNIQUE = {_aten._unique2, _aten.unique_dim, _aten.unique_consecutive}
 
 
@@ -176,7 +174,7 @@ class Card(TorchDispatchMode):
                 each.constant = None
                 if each.device.type == "cuda":
                     added += self._add(each, str(func))
-        extra = _inside_sort(inputs[0]) if added and inputs and func.overloadpacket is _aten.sort else 0
+        extra = allocator.inside_sort(inputs[0]) if added and inputs and func.overloadpacket is _aten.sort else 0
         if self._upper + extra > self.peak and self.current + extra > self.peak:
             self.peak, self.at_peak = self._upper + extra, self._largest()
             self.phase, self.place = _position()
@@ -191,7 +189,7 @@ class Card(TorchDispatchMode):
             return 0
         if known is not None:
             self._upper -= self._live.pop(key)[1]
-        size = _block(storage.nbytes())
+        size = allocator.block(storage.nbytes())
         self._live[key] = (StorageWeakRef(storage), size, name, tuple(tensor.shape), str(tensor.dtype))
         self._upper += size
         return size
@@ -217,32 +215,6 @@ def _position() -> tuple[str, str]:
         phase = phase or _PHASES.get(code.co_name, "")
         frame = frame.f_back
     return phase, place
-
-
-def _block(size: int) -> int:
-    """Bytes of the block that the caching allocator hands out, see c10/cuda/CUDACachingAllocator.cpp.
-
-    From 10 MiB on it asks for whole 2 MiB, and cuts off what is left only where that is more than 1 MiB.
-    """
-    size = -(-size // ROUND) * ROUND
-    if size < 10 << 20:
-        return size
-    whole = -(-size // (2 << 20)) * (2 << 20)
-    return whole if whole - size <= 1 << 20 else size
-
-
-def _inside_sort(keys: torch.Tensor) -> int:
-    """Bytes that ``sort`` takes while it runs beside what it returns, see ATen's cuda/Sort.cpp and Sort.cu.
-
-    From 128 rows: 64-bit positions, and CUB's second buffers of keys and positions. With them, Llama-3.1-8B at
-    1,024 sequences comes to the 4.76 GiB that vLLM 0.11 to 0.16 logged on an H100.
-    """
-    columns = keys.shape[-1] if keys.dim() else 1
-    rows = keys.numel() // max(columns, 1)
-    if columns <= _SORTED_IN_PLACE or rows <= 1:
-        return 0
-    buffers = 8 + keys.element_size()
-    return keys.numel() * (8 + buffers if rows >= _SEGMENTED else 16 + keys.element_size() + buffers)
 
 
 def _real(tensor: FakeTensor) -> torch.Tensor:

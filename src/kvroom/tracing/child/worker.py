@@ -82,17 +82,11 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
             worker.init_device()
             answer["runner"] = type(worker.model_runner).__module__
             answer["requested"] = int(worker.requested_memory)
-            before = card.current
-            answer["runner_bytes"] = before
             step("build the model")
             worker.load_model()
             platform.block_size_of_backends(config)
             gc.collect()
-            card.free()
-            model = worker.get_model()
             answer["weights"] = int(worker.model_runner.model_memory_usage)
-            answer["weights_alive"] = card.current - before
-            answer["parameters"] = sum(each.numel() for each in model.parameters())
             step("run the profile pass")
             held = card.current
             card.reset_peak()
@@ -103,10 +97,7 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
                 for size, name, shape, dtype in card.at_peak
             ]
             answer |= {"phase": card.phase, "place": card.place}
-            gc.collect()
-            card.free()
-            answer["kept_after_profile"] = card.current - held
-            answer |= _as_accounted(answer, card, held)
+            answer["left_for_cache"] = answer["requested"] - _not_cache(answer, held)
             step("plan the KV cache")
             specs = worker.get_kv_cache_spec()
         answer["unsure"] = dict(card.unsure)
@@ -114,13 +105,11 @@ def traced(config: Any, card: Card, rank: int, step: Step) -> dict[str, Any]:
     return answer
 
 
-def _as_accounted(answer: dict[str, Any], card: Card, held: int) -> dict[str, int]:
-    """What the release logs as its peak of activations, and all that it takes from the KV cache.
+def _not_cache(answer: dict[str, Any], held: int) -> int:
+    """Bytes that the release takes from the KV cache; ``held`` are those alive before the profile pass.
 
-    Since 0.27 what stays after the profile run counts as consumed, together with what the runner holds, and only
-    the rest of the peak as activation; before, the rise of torch's peak came on top of the weights.
+    Since 0.27 what the runner holds counts as well; before, the rise of torch's peak came on top of the weights.
     """
     fields = {each.name for each in dataclasses.fields(moved.need("MemoryProfilingResult"))}
-    if "transient_peak_headroom" in fields:
-        return {"logged_activation": card.peak - card.current, "not_kv_cache": held + answer["activation"]}
-    return {"logged_activation": answer["activation"], "not_kv_cache": answer["weights"] + answer["activation"]}
+    before = held if "transient_peak_headroom" in fields else answer["weights"]
+    return int(before + answer["activation"])
