@@ -1,0 +1,1 @@
+"""Where a trial runs: this machine, a container, a node of a Ray cluster."""

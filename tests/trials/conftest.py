@@ -1,0 +1,51 @@
+"""A model's folder, a command that starts the fake server, and a store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.trials.fake_vllm import write_fake
+
+from kvroom.trials.store import Store
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A model of 1,024 bytes of cache a token."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    return str(folder)
+
+
+@pytest.fixture
+def command(tmp_path: Path, model: str) -> list[str]:
+    """The words that start the fake server."""
+    fake = write_fake(tmp_path)
+    return [f"PYTHONPATH={fake}", sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store in a file of its own."""
+    return Store(f"sqlite:///{tmp_path / 'trials.sqlite3'}")
