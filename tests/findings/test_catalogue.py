@@ -10,7 +10,7 @@ import pytest
 
 import kvroom.findings
 from kvroom.errors import UsageError
-from kvroom.findings.catalogue import LAUNCH, all_rules, rule
+from kvroom.findings.catalogue import DEPLOYMENT, LAUNCH, all_rules, rule
 from kvroom.findings.finding import HEADINGS, Rule
 from kvroom.findings.log_catalogue import LOG
 
@@ -22,7 +22,7 @@ def test_every_module_is_in_the_catalogue() -> None:
         importlib.import_module(".".join(("kvroom.findings", path.parent.name, path.stem)))
         for path in HOME.glob("*/*.py")
     }
-    assert {module for module in modules if hasattr(module, "RULE")} == {*LAUNCH, *LOG}
+    assert {module for module in modules if hasattr(module, "RULE")} == {*LAUNCH, *DEPLOYMENT, *LOG}
 
 
 def test_codes_and_names_are_unique_and_in_order() -> None:

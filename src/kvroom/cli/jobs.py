@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from kvroom.cli.options import variables
 from kvroom.cli.output import show, write, write_json
 from kvroom.devices.names import parse_memory
 from kvroom.errors import UsageError, short
-from kvroom.files import reason, too_large
+from kvroom.launches.launch import Unread
 from kvroom.ledger.verdict import Status
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
@@ -21,8 +20,8 @@ from kvroom.plans.request import ENTRIES, Request
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LONGEST = 4_000_000
-"""Bytes of a file that are looked at; what is longer is no launch script."""
+    from kvroom.cli.check_inputs import Checked
+    from kvroom.plans.check import Item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +76,23 @@ def one(args: Sequence[str], asked: Asked) -> Plan:
     return plan_tokens(args, variables(asked.env), asked.request())
 
 
-def many(args: Sequence[str], asked: Asked) -> tuple[list[Plan], bool]:
-    """The plans of a command or of files, and whether they came from files."""
+def many(args: Sequence[str], asked: Asked, models: Sequence[str] = (), *, allow_none: bool = False) -> Checked:
+    """What is said of a command, or of each launch in files and folders.
+
+    ``models`` are ``--assume-model``. With ``allow_none`` files that start no server are no error.
+    """
+    from kvroom.cli.check_inputs import Checked, assumed_models, files
     from kvroom.plans.check import check_text, check_words
 
     if not args:
         raise UsageError("Nothing to check.", "Give files, or a command after `--`: kvroom check -- vllm serve ...")
     env, request = variables(asked.env), asked.request()
-    if len(args) == 1 and " " in args[0] and not _is_file(args[0]):
+    if len(args) == 1 and " " in args[0] and not _is_path(args[0]):
         plans = check_text(args[0], env, request)
-        return plans, len(plans) > 1
+        return Checked([*plans], len(plans) > 1)
     if not _are_files(args):
-        return check_words(args, env, request), False
-    return [plan for name in args for plan in check_text(_read_file(name), env, request, name)], True
+        return Checked([*check_words(args, env, request)])
+    return files(args, env, request, assumed_models(models), allow_none=allow_none)
 
 
 def _are_files(args: Sequence[str]) -> bool:
@@ -98,33 +101,14 @@ def _are_files(args: Sequence[str]) -> bool:
 
     if starts_command(args):
         return False
-    return args[0] == "-" or len(args) == 1 or _is_file(args[0]) or not any(arg.startswith("-") for arg in args)
+    return args[0] == "-" or len(args) == 1 or _is_path(args[0]) or not any(arg.startswith("-") for arg in args)
 
 
-def _is_file(name: str) -> bool:
+def _is_path(name: str) -> bool:
     try:
-        return Path(name).is_file()
+        return Path(name).is_file() or Path(name).is_dir()
     except (OSError, ValueError):  # too long for a path
         return False
-
-
-def _read_file(name: str) -> str:
-    """The text of a file, a pipe or (``-``) the standard input; UsageError where it cannot be had."""
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read(_LONGEST + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(_LONGEST + 1)
-        if len(data) > _LONGEST:
-            raise too_large(_LONGEST)
-        return data.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        shown = "The standard input" if name == "-" else short(name)
-        raise UsageError(
-            f"{shown} cannot be read: {reason(error)}.",
-            "Give a text file with a launch command, or a command after `--`.",
-        ) from None
 
 
 def print_plans(plans: list[Plan], *, as_json: bool, explain: bool, many: bool) -> None:
@@ -146,12 +130,44 @@ def print_plans(plans: list[Plan], *, as_json: bool, explain: bool, many: bool) 
     show(draw)
 
 
-def exit_code(plans: list[Plan]) -> int:
-    """0 when every launch fits, 1 when one fails, else 3."""
-    statuses = {plan.verdict.status for plan in plans}
+def print_deployment(plan: Plan, kind: str, *, as_json: bool) -> None:
+    """Print the deployment of ``plan``; UsageError where there is none, or JSON is asked for as well."""
+    from kvroom.deploy import emit
+
+    if as_json:
+        raise UsageError("--json and --emit cannot both be had.", "Ask for the plan and the deployment apart.")
+    write(emit(plan, kind))
+
+
+def print_checked(checked: Checked, form: str, *, explain: bool) -> None:
+    """Print what was checked as text, JSON, SARIF or annotations."""
+    if form == "json":
+        from kvroom.report.checked import item_data
+
+        data = [item_data(item) for item in checked.items]
+        write_json(data if checked.files else data[0])
+    elif form == "sarif":
+        from kvroom.report.sarif import sarif_data
+
+        write_json(sarif_data(checked.items))
+    elif form == "github":
+        from kvroom.report.annotations import workflow_commands
+
+        write(workflow_commands(checked.items))
+    else:
+        from kvroom.report.checked import print_items
+
+        show(lambda console: print_items(checked.items, console, explain=explain, short=checked.folder))
+
+
+def exit_code(items: Sequence[Item]) -> int:
+    """1 when a launch fails, else 2 when something cannot be read, else 3 unless every launch fits."""
+    statuses = {item.verdict.status for item in items if isinstance(item, Plan)}
     if Status.FAILS in statuses:
         return 1
-    return 0 if statuses <= {Status.FITS} else 3
+    if any(isinstance(item, Unread) for item in items):
+        return 2
+    return 0 if statuses <= {Status.FITS} and all(isinstance(item, Plan) for item in items) else 3
 
 
 def print_rule(code: str | None) -> None:

@@ -14,8 +14,13 @@ from kvroom.cli.diagnose import diagnose
 from kvroom.cli.dry_run import dry_run
 from kvroom.cli.engine import engine
 from kvroom.cli.env import env
+from kvroom.cli.kv import kv
 from kvroom.cli.learn import learn, learned
-from kvroom.cli.options import PASS_ON, PassesOn, shared
+from kvroom.cli.options import PASS_ON, PassesOn, check_options, chosen, emits, shared
+from kvroom.cli.quant import quant
+from kvroom.cli.size import size
+from kvroom.cli.tune import trials, tune
+from kvroom.cli.verify import verify
 from kvroom.errors import KvroomError
 from kvroom.redaction import clean
 from kvroom.version import __version__
@@ -34,7 +39,8 @@ def app() -> None:
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="MODEL [VLLM FLAGS]...")
 @shared
 @click.option("--exact", is_flag=True, help="Let vLLM's own code answer, as `kvroom dry-run` does.")
-def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, exact: bool, **asked: Any) -> None:
+@emits
+def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, exact: bool, emit: str | None, **asked: Any) -> None:
     """Predict one launch: ledger, verdict, KV pool, remedies, the lines vLLM will print.
 
     Everything but the options below is read as what follows `vllm serve`.
@@ -46,22 +52,36 @@ def plan(args: tuple[str, ...], *, as_json: bool, explain: bool, exact: bool, **
 
         run_dry(args, jobs.Asked(**asked), None, as_json=as_json, explain=explain)
         return
+    if emit is not None:
+        jobs.print_deployment(jobs.one(args, jobs.Asked(**asked)), emit, as_json=as_json)
+        return
     jobs.print_plans([jobs.one(args, jobs.Asked(**asked))], as_json=as_json, explain=explain, many=False)
 
 
 @app.command(cls=PassesOn, context_settings=PASS_ON)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="FILE... | -- COMMAND...")
 @shared
-def check(args: tuple[str, ...], *, as_json: bool, explain: bool, **asked: Any) -> int:
-    """Check a real command, a docker line or a shell script.
+@check_options
+def check(
+    args: tuple[str, ...],
+    *,
+    as_json: bool,
+    explain: bool,
+    form: str | None,
+    assume_model: tuple[str, ...],
+    allow_none: bool,
+    **asked: Any,
+) -> int:
+    """Check a real command, scripts, compose files, manifests, or a folder of them.
 
-    Exit code: 0 fits, 1 fails, 2 wrong usage, 3 tight or unknown.
+    Exit code: 0 fits, 1 a launch fails, 2 wrong usage or not readable, 3 tight or unknown.
     """
     from kvroom.cli import jobs
 
-    plans, many = jobs.many(args, jobs.Asked(**asked))
-    jobs.print_plans(plans, as_json=as_json, explain=explain, many=many)
-    return jobs.exit_code(plans)
+    form = chosen(form, as_json)
+    checked = jobs.many(args, jobs.Asked(**asked), assume_model, allow_none=allow_none)
+    jobs.print_checked(checked, form, explain=explain)
+    return jobs.exit_code(checked.items)
 
 
 @app.command()
@@ -78,8 +98,14 @@ app.add_command(diagnose)
 app.add_command(dry_run)
 app.add_command(engine)
 app.add_command(env)
+app.add_command(kv)
 app.add_command(learn)
 app.add_command(learned)
+app.add_command(quant)
+app.add_command(size)
+app.add_command(trials)
+app.add_command(tune)
+app.add_command(verify)
 
 
 def run(argv: list[str] | None = None) -> int:

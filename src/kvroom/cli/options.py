@@ -55,9 +55,40 @@ _FORM = (
 )
 
 
+_CHECK = (
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "sarif", "github"]),
+        help="text (default), json, sarif for code scanning, or github: annotations of a workflow.",
+    ),
+    click.option(
+        "--assume-model",
+        multiple=True,
+        help="The checkpoint at a path that is not here, MODEL or PATH=MODEL, e.g. /models/llama=Qwen/Qwen3-8B.",
+    ),
+    click.option("--allow-none", is_flag=True, help="Files that start no vLLM are no error, as in a folder."),
+)
+
+
 def shared(command: F) -> F:
     """``command`` with the options of ``plan`` and ``check``; everything else on their line is vLLM's."""
     return _with(_OPTIONS, command)
+
+
+def check_options(command: F) -> F:
+    """``command`` with the options of ``check`` alone."""
+    return _with(_CHECK, command)
+
+
+def emits(command: F) -> F:
+    """``command`` with the choice of a deployment to write instead of the answer."""
+    option = click.option(
+        "--emit",
+        type=click.Choice(["command", "docker", "compose", "k8s"]),
+        help="Write the deployment instead: a command, docker run, a compose file, Kubernetes objects.",
+    )
+    return _with((option,), command)
 
 
 def formats(command: F) -> F:

@@ -12,6 +12,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol
 
 from kvroom.errors import UsageError
+from kvroom.findings.deployments import (
+    fewer_gpus_than_ranks,
+    floating_image,
+    secret_in_manifest,
+    shared_memory,
+    startup_probe,
+)
 from kvroom.findings.settings import (
     assumed_architecture,
     batch_below_context,
@@ -53,6 +60,7 @@ from kvroom.findings.settings import (
 
 if TYPE_CHECKING:
     from kvroom.findings.case import Case
+    from kvroom.findings.deployments.place import Placed
     from kvroom.findings.finding import Finding, Rule
     from kvroom.ledger.predict import Prediction
 
@@ -67,6 +75,13 @@ class LaunchFinding(Catalogued, Protocol):
     """A module that looks at a predicted launch."""
 
     def find(self, prediction: Prediction) -> Iterator[Finding]:
+        """The occurrences of the rule, none as a rule; pure and cheap."""
+
+
+class DeploymentFinding(Catalogued, Protocol):
+    """A module that looks at a predicted launch and the pod around it."""
+
+    def find(self, placed: Placed) -> Iterator[Finding]:
         """The occurrences of the rule, none as a rule; pure and cheap."""
 
 
@@ -117,12 +132,21 @@ LAUNCH: tuple[LaunchFinding, ...] = (
 )
 """Findings about a launch, in the order of their codes."""
 
+DEPLOYMENT: tuple[DeploymentFinding, ...] = (
+    fewer_gpus_than_ranks,
+    shared_memory,
+    startup_probe,
+    secret_in_manifest,
+    floating_image,
+)
+"""Findings about the pod around a launch, in the order of their codes."""
+
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, about settings and logs, in the order of the codes."""
     from kvroom.findings.log_catalogue import LOG
 
-    return tuple(sorted((module.RULE for module in (*LAUNCH, *LOG)), key=lambda rule: rule.code))
+    return tuple(sorted((module.RULE for module in (*LAUNCH, *DEPLOYMENT, *LOG)), key=lambda rule: rule.code))
 
 
 def rule(code_or_name: str) -> Rule:

@@ -17,7 +17,8 @@ _HEAD = """\
 
 A finding is a recognised problem, contradiction or useless setting.
 Its code is stable; `kvroom rule CODE` prints the same text.
-Codes KVR1xx are about the settings of a launch, KVR2xx about what the log of a start says, KVR3xx about serving.
+Codes KVR1xx are about the settings of a launch (KVR18x: about the manifest around it), KVR2xx about the log
+of a start, KVR3xx about serving.
 
 | severity | meaning |
 | --- | --- |

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from kvroom.launches.variables import Word
+from kvroom.redaction import is_secret_name
 
 RUNNERS = frozenset({"docker", "podman", "nerdctl", "docker.exe", "podman.exe"})
 _BOOLEAN = frozenset(
@@ -31,6 +32,7 @@ _GLOBAL_VALUED = frozenset(
     {"--context", "-c", "--host", "-H", "--config", "--log-level", "-l", "--namespace", "-n", "--connection"}
 )
 _TAG_VERSION = re.compile(r"(?:vllm[-_]?v?|^v?|[-_]v)(\d+\.\d+\.\d+)(?:$|[^\d.])", re.IGNORECASE)
+_OWN_VERSIONS = re.compile(r"(?:^|/)(?:lmcache|llm-d|rayproject)/")
 _DEVICES = re.compile(r"device=([^\"']+)")
 
 
@@ -59,13 +61,17 @@ class ContainerRun:
 
 
 def image_version(image: str) -> str | None:
-    """The vLLM version in an image's tag, or None.
+    """The vLLM version in an image's tag, or None; LMCache's and llm-d's images count their own versions.
 
     >>> image_version("vllm/vllm-openai:v0.28.0"), image_version("rocm/vllm:rocm6.3_vllm_0.8.5_2025")
     ('0.28.0', '0.8.5')
+    >>> image_version("lmcache/vllm-openai:v0.3.9"), image_version("ghcr.io/llm-d/llm-d-cuda:v0.9.0")
+    (None, None)
     """
     name = image.split("@", 1)[0].rsplit("/", 1)[-1]
     _, colon, tag = name.partition(":")
+    if "vllm" not in tag and _OWN_VERSIONS.search(image):
+        return None
     match = _TAG_VERSION.search(tag) if colon else None
     return match.group(1) if match else None
 
@@ -130,7 +136,7 @@ def _keep(name: str, value: Word, run: ContainerRun) -> None:
         variable, equals, text = value.text.partition("=")
         if equals:
             run.env[variable] = Word(text, value.unknown)
-        else:
+        elif not is_secret_name(variable):
             run.notes.append(f"The container takes {variable[:60]} from its host's environment, which is not known.")
     elif name == "--env-file":
         run.notes.append(f"The environment file {value.text[:80]} was not read.")

@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 from kvroom.errors import UsageError, short
 from kvroom.launches.containers import RUNNERS, ContainerRun, image_version, read_run
 from kvroom.launches.launch import Launch
+from kvroom.launches.missing import need_known
 from kvroom.launches.programs import is_program, program_name, requirement, server_words, strip_prefixes
 from kvroom.launches.shell import Command, RawWord, read_commands
 from kvroom.launches.variables import ASSIGNMENT, Variables, Word
-from kvroom.vllm.arguments import decides
-from kvroom.vllm.flags import flags_for
-from kvroom.vllm.items import read_items
-from kvroom.vllm.rules import NEWEST, rules_for
 
 _KEYWORDS = frozenset({"then", "do", "else", "elif", "if", "while", "until", "{", "}", "!", "$", "time", "("})
 _DECLARE = frozenset({"export", "local", "declare", "typeset", "readonly"})
@@ -42,8 +39,6 @@ def read_command(text: str, *, source: str = "", variables: Mapping[str, str] | 
     if not found:
         shown = "The standard input" if source == "-" else short(source) or "The text"
         cure = f"Give a command with {_FORMS}."
-        if source.endswith((".yaml", ".yml", ".json")):
-            cure += " Compose files and Kubernetes manifests are not read."
         raise UsageError(f"{shown} starts no vLLM server.", cure)
     return found
 
@@ -176,13 +171,22 @@ def _from_shell(words: list[Word], place: _Place, state: Variables, env: dict[st
     for name, word in env.items():
         inner.values[name] = word
         inner.exported.add(name)
+    if takes_text and words[0].text != "eval" and len(words) > at + 1:
+        inner.arrays["@"] = tuple(words[at + 2 :])  # `sh -c TEXT NAME ARGUMENT...`
     return _read_text(words[at].text, replace(place, depth=place.depth + 1), inner)
 
 
 def _from_container(words: list[Word], place: _Place) -> list[Launch]:
     run = read_run(words)
-    if run is None:
-        return []
+    return [] if run is None else launches_of(run, place.source, place.line)
+
+
+def launches_of(run: ContainerRun, source: str = "", line: int = 1) -> list[Launch]:
+    """The launches of a container whose entrypoint, command, image and environment are known.
+
+    Raises UsageError as ``read_command`` does.
+    """
+    place = _Place(source, line)
     inside = Variables()
     for name, word in run.env.items():
         inside.values[name] = word
@@ -211,7 +215,7 @@ def _launch(words: list[Word], place: _Place, exported: dict[str, str], env: Map
     if len(kept) < len(words):
         notes.append('The script\'s own arguments ("$@") are not known and were left out.')
     tokens = tuple(word.text for word in kept)
-    _need_known(kept, tokens, place.line)
+    need_known(kept, tokens, place.line)
     for name, word in env.items():
         if word.unknown:
             exported.pop(name, None)
@@ -227,26 +231,3 @@ def _visible(env: Mapping[str, str]) -> int | None:
     if listed in ("", "all", "-1", "NoDevFiles"):
         return None
     return len([part for part in listed.split(",") if part.strip()]) or None
-
-
-def _need_known(words: list[Word], tokens: tuple[str, ...], line: int) -> None:
-    """Raise UsageError for an unknown in a word that decides memory; a port or a key may stay unknown."""
-    if not any(word.unknown for word in words):
-        return
-    for item in read_items(tokens, flags_for(NEWEST), rules_for(NEWEST)):
-        if item.kind == "flag" and item.flag is not None and not decides(item.flag.name):
-            continue
-        for word in words[item.start : item.end]:
-            if not word.unknown:
-                continue
-            what = word.unknown[0]
-            named = item.option[:60] if item.kind != "positional" else "the command"
-            if what[0] in "$`":
-                raise UsageError(
-                    f"Line {line}: {named} needs the output of {what}, and nothing is run here.",
-                    "Write the value.",
-                )
-            raise UsageError(
-                f"Line {line}: {named} needs the variable {what}, which is not set.",
-                f"Set {what}, or write its value.",
-            )

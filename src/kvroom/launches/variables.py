@@ -145,7 +145,7 @@ class Variables:
             return None
         text = word.parts[0].text.removeprefix("$").removeprefix("{").removesuffix("}")
         if text in ("@", "*"):
-            return [Word("", (), True)]
+            return list(self.arrays["@"]) if "@" in self.arrays else [Word("", (), True)]
         name = text.removesuffix("[@]").removesuffix("[*]")
         if name != text and name in self.arrays:
             for element in self.arrays[name]:

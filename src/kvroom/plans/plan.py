@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kvroom.findings.finding import Finding
+from kvroom.launches.launch import Launch
 from kvroom.ledger.log import predicted_log
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status, Verdict
@@ -27,6 +28,8 @@ class Plan:
     source: str | None = None
     """The file the launch was read from, None for one given directly."""
     line: int | None = None
+    launch: Launch | None = None
+    """What it was read from, with the lines of its words and the pod around it; None for one given directly."""
 
     @cached_property
     def advice(self) -> Advice:
@@ -37,6 +40,9 @@ class Plan:
     def verdict(self) -> Verdict:
         """The prediction's verdict with what vLLM's message leaves out."""
         verdict = self.prediction.verdict
+        short = self._short_of_gpus()
+        if short is not None:
+            return Verdict(Status.FAILS, "distributed_init", left_out=short)
         if verdict.status is Status.FITS:
             return verdict
         return replace(verdict, left_out=left_out(self.prediction, self.advice))
@@ -46,7 +52,15 @@ class Plan:
         """Contradictions, dead advice and dangers in the flags."""
         from kvroom.findings.launch import findings_of
 
-        return findings_of(self.prediction)
+        return findings_of(self.prediction, self.launch.pod if self.launch else None)
+
+    def _short_of_gpus(self) -> str | None:
+        """Why the manifest's pods cannot hold the launch, None where they can or nothing is known."""
+        if self.launch is None or self.launch.pod is None:
+            return None
+        from kvroom.findings.deployments.fewer_gpus_than_ranks import RULE
+
+        return next((each.title for each in self.findings if each.code == RULE.code), None)
 
     @cached_property
     def command(self) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Findings about the pod around a launch, which only a manifest tells."""
