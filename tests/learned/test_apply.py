@@ -112,6 +112,13 @@ def test_another_card_release_or_total_gets_nothing(change: dict[str, str]) -> N
     assert with_learned(now.setup, [kept_of_it()]) == (now.setup, ())
 
 
+@pytest.mark.parametrize("sizes", [{"total": 1}, {"total": 1 << 45}, {"other": 1 << 49}, {"available": 1 << 44}])
+def test_figures_that_the_card_cannot_have_are_left_alone(sizes: dict[str, int]) -> None:
+    odd = measured(start(), **{"weights": 14.99, **{name: size / GIB for name, size in sizes.items()}})
+    setup = start().setup
+    assert with_learned(setup, [odd]) == (setup, ())
+
+
 def test_another_number_of_gpus_gets_the_total_alone() -> None:
     now = prediction(LLAMA, "-tp", "2", gpu="2x RTX 4090")
     setup, _ = with_learned(now.setup, [kept_of_it()])

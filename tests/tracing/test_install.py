@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tests.tracing.fakes import Silent, keep_in, make_wheel, usual_tools
 from kvroom.errors import InstallError, UsageError
 from kvroom.tracing.engines import Engine, checked, find_engine, kept_engines
 from kvroom.tracing.install import Wishes, full_version, install, remove, steps_to_come
-from kvroom.tracing.keep import base_name
+from kvroom.tracing.keep import Keep, base_name
 from kvroom.tracing.lock import locked
 from kvroom.tracing.pip import PipFailed
 from kvroom.vllm.releases import Release
@@ -217,6 +218,35 @@ def test_wrong_wishes(tmp_path: Path, wishes: Wishes, message: str) -> None:
 )
 def test_versions_as_people_write_them(text: str, version: str) -> None:
     assert full_version(text) == version
+
+
+@pytest.mark.parametrize("text", ["0.28.0; rm -rf /", "0.28.0/../../x", "0.28.0 0.29.0"])
+def test_words_behind_a_version_are_no_version(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a vLLM version"):
+        full_version(text)
+
+
+@pytest.mark.parametrize("size", [-5, 1 << 60, True, "much"])
+def test_a_record_with_an_absurd_size_is_damaged(tmp_path: Path, size: object) -> None:
+    keep = keep_in(tmp_path)
+    kept, _ = install(Wishes("0.28.0"), keep, usual_tools(tmp_path / "index"), Silent())
+    record = kept.folder / "kept.json"
+    record.write_text(json.dumps({**json.loads(record.read_text("utf-8")), "size": size}), "utf-8")
+    assert [each.problem for each in keep.kept()] == ["kept.json is missing or damaged"]
+
+
+def test_an_index_without_any_release_is_told_as_such(tmp_path: Path) -> None:
+    tools = usual_tools(tmp_path / "index")
+    tools.wheels.clear()
+    with pytest.raises(UsageError, match=r"shows no vllm at all, neither 0\.28\.0 nor another"):
+        install(Wishes("0.28.0"), keep_in(tmp_path), tools, Silent())
+
+
+def test_a_folder_whose_name_is_too_long_is_told(tmp_path: Path) -> None:
+    keep = Keep(tmp_path / ("a" * 5000))
+    assert steps_to_come(keep) > 0
+    with pytest.raises(UsageError, match="cannot be written: File name too long"):
+        install(Wishes("0.28.0"), keep, usual_tools(tmp_path / "index"), Silent())
 
 
 def test_removing_one_keeps_the_base(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from kvroom.vllm.settings import Settings
 _ENTRIES = ("weights", "activation", "other", "cuda_graphs", "available")
 _SAME_TOTAL = 0.005
 """How far two totals of one card may lie apart, of it: drivers keep more or less."""
+_SAME_CARD = 0.1
+"""The same from the catalogue's total: what lies further is of another card, or was never measured."""
 _REPEATS = int(0.04 * GIB)
 """Bytes within which four of five starts lie of another one with the same settings (124 pairs of public logs)."""
 _REPEATS_SHARED = int(3.5 * GIB)
@@ -87,9 +89,12 @@ def _is_here(kept: Measurement, setup: Setup) -> bool:
     device = setup.machine.device
     if (kept.gpu, kept.release) != (device.name, setup.release):
         return False
-    total = kept.sizes.get("total")
-    # a total that was given or probed tells machines apart; the catalogue's does not
-    return total is None or device.basis != "measured" or abs(total - device.total_bytes) <= _SAME_TOTAL * total
+    total = kept.sizes.get("total", device.total_bytes)
+    if max(kept.sizes.values()) > max(total, device.total_bytes):
+        return False  # an import may say anything
+    # a total that was given or probed tells machines apart; the catalogue's does not, if it is nearly that
+    apart = _SAME_TOTAL if device.basis == "measured" else _SAME_CARD
+    return abs(total - device.total_bytes) <= apart * device.total_bytes
 
 
 def _sized(setup: Setup, here: Sequence[Measurement]) -> Setup:

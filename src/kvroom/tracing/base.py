@@ -27,7 +27,10 @@ _SECRET = re.compile(r"//[^/@\s]+@")
 
 def base_works(folder: Path) -> bool:
     """Whether a base is whole and its interpreter still exists."""
-    return (folder / RECORD).is_file() and interpreter(folder).exists()
+    try:
+        return (folder / RECORD).is_file() and interpreter(folder).exists()
+    except OSError:  # it may not be looked at, or its name is too long
+        return False
 
 
 def start_base(site: Site) -> Path:

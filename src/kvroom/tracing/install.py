@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +100,9 @@ def full_version(text: str) -> str:
     try:
         version = Version(text.strip())
     except InvalidVersion:
-        return str(release)
+        if re.fullmatch(r"[\w.+-]+", text.strip(), re.ASCII):  # a tag, as in v0.28.0-cu130
+            return str(release)
+        raise UsageError(f"'{short(text, 60)}' is not a vLLM version.", "Write it as in 0.28.0 (or v0.28.0).") from None
     longer = len(version.release) > 3 or version.is_postrelease or (version.is_prerelease and not version.is_devrelease)
     return version.public if longer and not version.is_devrelease else str(release)
 
@@ -197,10 +200,10 @@ def _no_release(version: str, seen: set[str]) -> UsageError:
     above = [text for release, text in ordered if release > wanted][:_NAMED]
     same = [text for release, text in ordered if release == wanted]
     near = ", ".join([*below, *same, *above])
-    cure = "It shows no vllm at all: can it be reached? See pip config list."
-    if near:
-        cure = f"The nearest that have one: {near}."
-    return UsageError(f"vLLM {version} has no wheel in pip's index.", cure)
+    if not near:
+        problem = f"pip's index shows no vllm at all, neither {version} nor another release."
+        return UsageError(problem, "Can it be reached? See pip config list.")
+    return UsageError(f"vLLM {version} has no wheel in pip's index.", f"The nearest that have one: {near}.")
 
 
 def _release(text: str) -> Release | None:

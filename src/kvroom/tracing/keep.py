@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kvroom.errors import KvroomError, UsageError
+from kvroom.errors import KvroomError, UsageError, short
 from kvroom.files import read_limited, reason
 from kvroom.vllm.releases import Release, parse_release
 
@@ -30,6 +30,8 @@ UNFINISHED = ".unfinished-"
 """How the names of folders begin that are being built or removed; they are nobody's when the lock is free."""
 _SCHEMA = 1
 _LARGEST_RECORD = 100_000
+_LARGEST_SIZE = 1 << 50
+"""Bytes that no engine has."""
 
 
 def engines_folder() -> Path:
@@ -158,7 +160,8 @@ class Keep:
             return []
         except OSError as error:
             cure = "Set KVROOM_ENGINES to a folder of yours."
-            raise UsageError(f"The folder of engines, {self.folder}, cannot be read: {reason(error)}.", cure) from None
+            folder = short(str(self.folder))
+            raise UsageError(f"The folder of engines, {folder}, cannot be read: {reason(error)}.", cure) from None
 
     def _read(self, path: Path) -> Kept | None:
         """What the folder holds; None where it is no kept release at all."""
@@ -203,7 +206,9 @@ def _kept(path: Path, data: Any) -> Kept:
         raise ValueError("another schema")
     words = {name: data.get(name, "") for name in _WORDS}
     size = data.get("size", 0)
-    if not isinstance(size, int) or not all(isinstance(word, str) for word in words.values()):
+    if type(size) is not int or not 0 <= size <= _LARGEST_SIZE:
+        raise ValueError("no such size")
+    if not all(isinstance(word, str) for word in words.values()):
         raise TypeError("wrong types")
     if Path(words["base"]).name != words["base"]:
         raise ValueError("the base lies elsewhere")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from kvroom.errors import UsageError
+from kvroom.errors import UsageError, short
 from kvroom.files import reason
 
 if sys.platform == "win32":
@@ -47,7 +47,7 @@ def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
         file = (folder / ".lock").open("ab")
     except OSError as error:
         raise UsageError(
-            f"The folder of engines, {folder}, cannot be written: {reason(error)}.",
+            f"The folder of engines, {short(str(folder))}, cannot be written: {reason(error)}.",
             "Set KVROOM_ENGINES to a folder of yours.",
         ) from None
     with file:
@@ -57,7 +57,7 @@ def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
                 _take(file, wait=True)
         except OSError as error:
             raise UsageError(
-                f"The folder of engines, {folder}, cannot be locked: {reason(error)}.",
+                f"The folder of engines, {short(str(folder))}, cannot be locked: {reason(error)}.",
                 "Set KVROOM_ENGINES to a folder on a local disk.",
             ) from None
         yield
