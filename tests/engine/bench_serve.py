@@ -8,11 +8,11 @@ import contextlib
 import os
 import sys
 
-from vllm.benchmarks.serve import add_cli_args, main
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-
 
 def run() -> None:
+    from vllm.benchmarks.serve import add_cli_args, main
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
     parser = FlexibleArgumentParser()
     add_cli_args(parser)
     for line in sys.stdin:

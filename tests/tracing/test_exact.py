@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvroom.ledger.entries import Basis
+from kvroom.ledger.verdict import Status
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
 from kvroom.plans.request import Request
@@ -219,3 +220,22 @@ def test_code_of_the_model_that_ran_is_told() -> None:
     exact = exact_plan(plan("Qwen/Qwen3-8B"), engine=ENGINE, asker=Asked(settings={"remote_code": True}))
 
     assert any("own code was run" in note for note in exact.plan.notes)
+
+
+def test_a_configuration_that_vllm_refuses_is_not_said_to_start() -> None:
+    problem = "ValidationError: Unknown quantization method: nope."
+    asked = Asked(fails=TraceFailed("resolve the configuration", problem))
+    exact = exact_plan(plan("Qwen/Qwen3-8B", "--max-model-len", "8192"), offline=True, asker=asked, engine=ENGINE)
+
+    assert exact.plan.verdict.status is Status.UNKNOWN
+    assert exact.plan.verdict.message == "Unknown quantization method: nope."
+    assert exact.plan.prediction.ledger is None
+    assert not exact.plan.advice.remedies
+
+
+def test_what_the_trace_is_short_of_leaves_the_answer_of_the_rules() -> None:
+    asked = Asked(fails=TraceFailed("resolve the configuration", "KeyError: '-'"))
+    exact = exact_plan(plan("Qwen/Qwen3-8B", "--max-model-len", "8192"), offline=True, asker=asked, engine=ENGINE)
+
+    assert exact.plan.verdict.status is Status.FITS
+    assert "The rules answer instead." in exact.plan.notes[-1]

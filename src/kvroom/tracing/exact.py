@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kvroom.errors import KvroomError
 from kvroom.ledger.encoder import encodes
 from kvroom.ledger.predict import Prediction, predict
+from kvroom.ledger.verdict import Status, Verdict
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, find_engine
 from kvroom.tracing.question import inquiry_about
@@ -20,6 +21,14 @@ from kvroom.vllm.kv.capacity import capacity
 if TYPE_CHECKING:
     from kvroom.ledger.setup import Setup
     from kvroom.vllm.settings import Settings
+
+
+_CONFIGURATION = "resolve the configuration"
+_REFUSALS = ("ValidationError", "ValueError", "NotImplementedError", "AssertionError")
+_MAYBE_HERE = (
+    "vLLM's own code refuses the configuration. What refuses may be the environment asked (its transformers, files that"
+    " are not here) rather than the launch: `kvroom plan` gives the answer of the rules."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,8 @@ def exact_plan(
     told = [each for each in answers if isinstance(each, Answer)]
     for each in answers:
         if isinstance(each, TraceFailed):
+            if _refused(each):
+                return _refusal(plan, engine, each.problem)
             return _by_rules(plan, engine, f"vLLM's own code stopped at the step '{each.step}': {each.problem}")
     prediction = predict(_with(setup, told))
     answer = told[prediction.stage]
@@ -99,6 +110,19 @@ def not_traced(prediction: Prediction) -> str:
     if prediction.setup.machine.device.vendor != "NVIDIA":
         return "only NVIDIA cards are pretended"
     return ""
+
+
+def _refused(failed: TraceFailed) -> bool:
+    """Whether vLLM itself turned the configuration down, rather than the trace being short of something."""
+    return failed.step == _CONFIGURATION and failed.problem.startswith(_REFUSALS)
+
+
+def _refusal(plan: Plan, engine: Engine, problem: str) -> Exact:
+    """``plan`` without a ledger, since vLLM ends before it has one; elsewhere the launch may start."""
+    verdict = Verdict(Status.UNKNOWN, "config", problem.partition(": ")[2])
+    prediction = Prediction(plan.prediction.setup, plan.prediction.rules, verdict)
+    notes = (*plan.notes, _MAYBE_HERE)
+    return Exact(replace(plan, prediction=prediction, notes=notes), None, engine, problem)
 
 
 def _by_rules(plan: Plan, engine: Engine, problem: str) -> Exact:
