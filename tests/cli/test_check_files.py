@@ -172,3 +172,8 @@ def test_what_plan_emits_is_fine_for_check(kind: str, tmp_path: Path, capsys) ->
 def test_a_deployment_and_json_cannot_both_be_had(capsys) -> None:
     assert run(["plan", "Qwen/Qwen3-0.6B", "--gpu", "L4", "--offline", "--emit", "k8s", "--json"]) == 2
     assert "--emit" in capsys.readouterr().err
+
+
+def test_an_unset_variable_is_not_the_whole_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", ""]) == 2
+    assert "empty" in capsys.readouterr().err

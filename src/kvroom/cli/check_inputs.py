@@ -34,6 +34,8 @@ def files(
     found: list[Found] = []
     folder = False
     read = 0
+    if "" in args:
+        raise UsageError("The name of a file is empty.", "A variable may be unset: name a file or a folder, or `.`.")
     for name in args:
         if name != "-" and Path(name).is_dir():
             folder = True
