@@ -60,6 +60,14 @@ def test_flags_hold_for_every_candidate() -> None:
         assert option["command"].count("--max-num-seqs") == 1
 
 
+@pytest.mark.parametrize("kind", ["command", "docker", "compose", "k8s"])
+def test_a_row_is_handed_over_as_a_deployment(kind: str) -> None:
+    text = _run(*NEED, "--gpu", "H100", "--variants", "fp8", "--emit", kind)
+    assert "Qwen/Qwen3-32B" in text
+    assert "32768" in text
+    assert "0.28.0" in text or kind == "command"
+
+
 def test_several_models_on_a_card() -> None:
     words = ["Qwen/Qwen3-8B", "--context", "16k", "--concurrency", "4", "--with", "Qwen/Qwen3-0.6B@8k:2", "--gpu"]
     data = json.loads(_run(*words, "H100", "--json"))
@@ -92,6 +100,8 @@ def test_the_inverse() -> None:
         (["Qwen/Qwen3-8B", "--with", "Qwen/Qwen3-0.6B@8k"], "--with needs"),
         (["Qwen/Qwen3-8B", "--have", "4x RTX 3090"], "--have asks"),
         (["--have", "0x RTX 3090"], "0 GPUs"),
+        ([*NEED, "--gpu", "H100", "--emit", "k8s", "--pick", "90"], "--pick 90"),
+        ([*NEED, "--with", "Qwen/Qwen3-0.6B@8k", "--gpu", "H100", "--emit", "k8s"], "--emit writes one launch"),
     ],
 )
 def test_what_is_wrong_is_said(words: list[str], problem: str) -> None:

@@ -44,7 +44,7 @@ def test_every_option_is_a_launch_that_its_plan_says_fits(model: str, context: i
     found = search(_problem(model, context, concurrency, most=16), CARDS)
     assert found.options
     for option in found.options:
-        assumed = None if option.weights in {"as it is", "fp8"} else option.weights
+        assumed = option.weights if option.other_checkpoint else None
         request = replace(OFFLINE, gpu=f"{option.gpus}x {option.asked_as}", assume_quantization=assumed)
         planned = plan_tokens(option.tokens, {}, request).prediction
         assert planned.setup.machine.device.total_bytes == option.memory_bytes

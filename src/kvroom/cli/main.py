@@ -19,6 +19,7 @@ from kvroom.cli.learn import learn, learned
 from kvroom.cli.options import PASS_ON, PassesOn, check_options, chosen, emits, shared
 from kvroom.cli.quant import quant
 from kvroom.cli.size import size
+from kvroom.cli.throughput import throughput
 from kvroom.cli.tune import trials, tune
 from kvroom.cli.verify import verify
 from kvroom.errors import KvroomError
@@ -103,6 +104,7 @@ app.add_command(learn)
 app.add_command(learned)
 app.add_command(quant)
 app.add_command(size)
+app.add_command(throughput)
 app.add_command(trials)
 app.add_command(tune)
 app.add_command(verify)

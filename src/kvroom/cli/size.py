@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvroom.cli.options import PASS_ON, PassesOn, variables
+from kvroom.cli.options import PASS_ON, PassesOn, emits, variables
 from kvroom.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kvroom.devices.device import Device
+    from kvroom.sizing.answer import Answer
     from kvroom.sizing.prices import Prices
     from kvroom.sizing.problem import Problem
     from kvroom.sizing.search import Found
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 @click.option("--gpus-per-node", type=int, default=8, show_default=True, help="GPUs that share one machine.")
 @click.option("--have", metavar="GPUS", help="Ask the inverse: which models run on these, e.g. '4x RTX 3090'.")
 @click.option("--with", "tenants", multiple=True, metavar="MODEL@CONTEXT[:N]", help="Another model on the same card.")
+@emits
+@click.option("--pick", type=click.IntRange(1), default=1, show_default=True, help="The row that --emit writes.")
 @click.option("--top", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rows to print.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Processes to search in.")
 @click.option("--ray", metavar="ADDRESS", help="Search on a Ray cluster (needs the extra).")
@@ -53,8 +56,8 @@ def size(args: tuple[str, ...], *, have: str | None, tenants: tuple[str, ...], a
     Exit code: 0 something holds it, 1 nothing does, 2 wrong usage.
     """
     if have is not None:
-        if args or tenants or asked["gpus"]:
-            raise UsageError("--have asks which models run, so it takes no model, --with or --gpu.")
+        if args or tenants or asked["gpus"] or asked["emit"]:
+            raise UsageError("--have asks which models run, so it takes no model, --with, --gpu or --emit.")
         return _have(have, asked, as_json)
     words = args[2:] if list(args[:2]) == ["vllm", "serve"] else args
     if not words:
@@ -73,6 +76,8 @@ def _size(words: tuple[str, ...], asked: dict[str, Any], as_json: bool) -> int:
     answer = answer_of(problem, _search(problem, devices, asked), prices, len(devices))
     if prices.hourly and not asked["gpus"]:
         notes.append("Only cards with a --price are searched; give --gpu to search others as well.")
+    if asked["emit"] is not None:
+        return _emit(answer, asked, as_json)
     if as_json:
         from kvroom.report.size_json import size_data
 
@@ -82,6 +87,24 @@ def _size(words: tuple[str, ...], asked: dict[str, Any], as_json: bool) -> int:
 
         show(lambda console: print_size(answer, notes, console, top=asked["top"]))
     return 0 if answer.options else 1
+
+
+def _emit(answer: Answer, asked: dict[str, Any], as_json: bool) -> int:
+    """Write the deployment of one row."""
+    from dataclasses import replace
+
+    from kvroom.cli import jobs
+    from kvroom.plans.make import plan_tokens
+
+    if asked["pick"] > len(answer.options):
+        raise UsageError(
+            f"--pick {asked['pick']}: there are {len(answer.options)} rows.", "Look at them without --emit."
+        )
+    option = answer.options[asked["pick"] - 1]
+    stored = option.weights if option.other_checkpoint else None
+    request = replace(_request(asked), gpu=f"{option.gpus}x {option.asked_as}", assume_quantization=stored)
+    jobs.print_deployment(plan_tokens(option.tokens, variables(asked["env"]), request), asked["emit"], as_json=as_json)
+    return 0
 
 
 def _problem(words: tuple[str, ...], asked: dict[str, Any], most: int) -> tuple[Problem, list[str]]:
@@ -155,6 +178,8 @@ def _share(words: tuple[str, ...], tenants: tuple[str, ...], asked: dict[str, An
     from kvroom.sizing.quantities import tokens
     from kvroom.sizing.share import Tenant, read_tenant, share
 
+    if asked["emit"] is not None:
+        raise UsageError("--emit writes one launch, and --with asks for several.", "Emit each with `kvroom plan`.")
     if len(asked["gpus"]) != 1 or asked["context"] is None:
         raise UsageError("--with needs the card and the first model's context.", "Give one --gpu and --context.")
     device = find_device(asked["gpus"][0])

@@ -13,6 +13,7 @@ from kvroom.report.command import show_command
 from kvroom.report.terminal import Part, line, print_parts, prose
 from kvroom.sizing.answer import Answer
 from kvroom.sizing.option import Option
+from kvroom.sizing.search import UNTIMED
 from kvroom.units import show_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _parts(answer: Answer, notes: Sequence[str], top: int) -> Iterator[Part]:
     if shown:
         yield line("\nCommands", "bold")
     for number, option in enumerate(shown, 1):
-        with_checkpoint = f"  # with a {option.weights} checkpoint" if _other(option) else ""
+        with_checkpoint = f"  # with a {option.weights} checkpoint" if option.other_checkpoint else ""
         yield line(f"  {number}. {show_command(('vllm', 'serve', *option.tokens))}{with_checkpoint}")
     yield line(f"\n{_searched(answer)}", "dim")
     for note in notes:
@@ -71,10 +72,6 @@ def _searched(answer: Answer) -> str:
         f"{found.judged:,} candidates through the ledger and {found.ruled_out:,} ruled out by their size, on "
         f"{answer.cards} cards, up to {answer.problem.most} GPUs"
     )
-
-
-def _other(option: Option) -> bool:
-    return option.weights not in {"as it is", "fp8"}
 
 
 def _table(answer: Answer, shown: Sequence[Option]) -> Table:
@@ -147,6 +144,8 @@ def lacks(miss: Option, answer: Answer) -> str:
         if need.ttft and miss.speed.ttft > need.ttft:
             late.append(f"TTFT {miss.speed.ttft:.2f} s, {miss.speed.ttft - need.ttft:.2f} s too slow")
         return "; ".join(late) or "too slow for the rate"
+    if miss.status is Status.TIGHT and miss.message == UNTIMED:
+        return f"holds {miss.room_low:,.1f}, but {UNTIMED}"
     if miss.status is Status.TIGHT:
         return f"holds {miss.room:,.1f} as expected but {miss.room_low:,.1f} at the low end: inside the uncertainty"
     if miss.lacks_bytes:

@@ -31,6 +31,11 @@ class Need:
     """Where the concurrency is from."""
 
     @property
+    def timed(self) -> bool:
+        """Whether it asks for speed as well."""
+        return self.ttft is not None or self.tpot is not None or self.rate is not None
+
+    @property
     def prompt(self) -> int:
         """Tokens of a prompt: as given, else nearly all that is held."""
         return self.input_len if self.input_len is not None else max(1, self.held - self.answer)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from kvroom.ledger.verdict import Status
 from kvroom.sizing.layouts import Layout
 
+OWN = frozenset({"as it is", "fp8"})
+"""Ways to store the weights that need no other checkpoint: as published, and done by vLLM while loading."""
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
@@ -54,6 +57,11 @@ class Option:
     speed: Speed | None = None
     price: float | None = None
     """An hour of all GPUs."""
+
+    @property
+    def other_checkpoint(self) -> bool:
+        """Whether another checkpoint than the one named is needed."""
+        return self.weights not in OWN
 
     @property
     def gpus(self) -> int:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from kvroom.devices.device import Device
 from kvroom.ledger.predict import Prediction
 from kvroom.ledger.verdict import Status
+from kvroom.sizing.clock import clock
 from kvroom.sizing.judge import Judge, room_of
 from kvroom.sizing.layouts import Layout, counts, layouts
+from kvroom.sizing.need import Need
 from kvroom.sizing.option import Option, Speed
 from kvroom.sizing.prices import Prices
 from kvroom.sizing.problem import Level, Problem, asked_as
 
-Clock = Callable[[Prediction, Problem, Layout], Speed | None]
-"""How fast a candidate is under the problem's need; None where that is not known."""
+Clock = Callable[[Prediction, Need], Speed | None]
+"""How fast a candidate is under the need; None where that is not known."""
+UNTIMED = "how fast this card is is not known"
 _SURE = 0.9
 """Of the expected weights and cache, the share that is taken for certain."""
 
@@ -34,7 +37,7 @@ class Found:
     """Candidates whose weights and cache are larger than all their memory together."""
 
 
-def search(problem: Problem, devices: Iterable[Device], clock: Clock | None = None) -> Found:
+def search(problem: Problem, devices: Iterable[Device], clock: Clock = clock) -> Found:
     """Everything that ``devices`` offer for ``problem``, unsorted."""
     searcher = Searcher(problem, clock)
     return merged(searcher.device(device) for device in devices)
@@ -56,7 +59,7 @@ class Searcher:
     """The search of one problem, with what cards share kept between them."""
 
     problem: Problem
-    clock: Clock | None = None
+    clock: Clock = clock
     _whole: dict[tuple[object, ...], int] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
 
@@ -106,7 +109,10 @@ class Searcher:
         if found.verdict.status is not Status.FAILS and room.expected >= each:
             fits = found.verdict.status is Status.FITS and room.low >= each
             status = Status.FITS if fits else Status.TIGHT
-        speed = self.clock(found, problem, way) if self.clock is not None and status is not Status.FAILS else None
+        speed = self.clock(found, problem.need) if status is not Status.FAILS else None
+        message = None if found.verdict.status is Status.FITS else found.verdict.message or found.verdict.stage
+        if speed is None and status is Status.FITS and problem.need.timed:
+            status, message = Status.TIGHT, UNTIMED
         return Option(
             device.id,
             self._name(device),
@@ -122,7 +128,7 @@ class Searcher:
             room.expected * way.dp,
             room.lacks_bytes,
             room.spare_bytes,
-            None if found.verdict.status is Status.FITS else found.verdict.message or found.verdict.stage,
+            message,
             found.pool.longest_context if found.pool is not None else 0,
             speed,
         )
