@@ -427,7 +427,7 @@ CASES = (
     Case(
         "KVR171",
         {"shape": {"assumptions": ("standard attention layers are assumed.",)}},
-        "LlamaForCausalLM is not known here: standard attention layers are assumed.",
+        "Assumed of LlamaForCausalLM: standard attention layers are assumed.",
         ({},),
     ),
 )

@@ -239,6 +239,9 @@ def test_eager_captures_nothing() -> None:
         ({"enable_chunked_prefill": False, "max_num_batched_tokens": 100, "max_num_seqs": 1},
          "h100", "config",
          "max_num_batched_tokens (100) is smaller than max_model_len (40960)."),
+        ({"quantization": "banana"}, "h100", "config",
+         "Unknown quantization method: banana. Must be one of ['awq', 'auto_awq', 'fp8', 'fbgemm_fp8', 'fp_quant', "),
+        ({"quantization": "bitsandbytes"}, "h100", "config", "Unknown quantization method: bitsandbytes."),
         ({"dtype": "bfloat16"}, "t4", "device_memory_check",
          "Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has "
          "compute capability 7.5."),
@@ -249,6 +252,14 @@ def test_refusals_carry_vllms_text_and_stage(asked: dict[str, Any], card: str, s
         settings("0.28.0", asked, card=card)
     assert caught.value.message.startswith(says)
     assert caught.value.stage == stage
+
+
+def test_a_method_that_the_config_names_is_judged_by_the_release() -> None:
+    config = catalogue.find(QWEN).config | {"quantization_config": {"quant_method": "mxfp9"}}
+    shape = read_config(config, name=QWEN)
+    assert shape.assumptions
+    with pytest.raises(StartRefused, match="Unknown quantization method: mxfp9"):
+        resolve(EngineArgs(), shape, Machine(device()), rules_for(parse_release("0.28.0")))
 
 
 @pytest.mark.parametrize(

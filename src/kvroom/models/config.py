@@ -20,7 +20,7 @@ from kvroom.models.fields import Fields
 from kvroom.models.heads import Heads, read_heads
 from kvroom.models.layers import Layers, is_bidirectional, read_layers
 from kvroom.models.limits import position_limits, read_rope
-from kvroom.models.quantization import read_quantization
+from kvroom.models.quantization import read_quantization, unread_method
 from kvroom.models.shape import AttentionCache, AttentionKind, MlaCache, ModelShape, StateCache
 from kvroom.models.vision import read_vision
 from kvroom.models.weights.tensor import parameters
@@ -76,6 +76,7 @@ def _read(whole: Fields, hf_quant_config: Mapping[str, Any] | None) -> ModelShap
     layers = read_layers(language, architecture)
     _check_caches(layers)
     quantization = read_quantization(whole, hf_quant_config)
+    unread = unread_method(whole)
     tensors, draft_tensors = tensors_of(whole, architecture)
     attends = [layer.cache for layer in layers.caches if not isinstance(layer.cache, StateCache)]
     heads = read_heads(language) if attends or not layers.caches else Heads(0, 0, 0)
@@ -111,8 +112,17 @@ def _read(whole: Fields, hf_quant_config: Mapping[str, Any] | None) -> ModelShap
         is_prefix_lm_multimodal=_prefix_lm(whole, language),
         kv_cache_dtype_hint=kv_cache_dtype_hint(whole, hf_quant_config),
         total_params=parameters(tensors),
-        assumptions=layers.assumptions,
+        assumptions=layers.assumptions + _plain_after_all(unread),
+        unread_quantization=unread,
         qk_nope_head_size=language.int("qk_nope_head_dim", default=0),
+    )
+
+
+def _plain_after_all(method: str) -> tuple[str, ...]:
+    if not method:
+        return ()
+    return (
+        f"The quantisation method {method[:40]} is not known: the weights are priced as stored in the model's dtype.",
     )
 
 

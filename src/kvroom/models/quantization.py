@@ -178,6 +178,14 @@ def read_quantization(fields: Fields, hf_quant_config: Mapping[str, Any] | None 
     )
 
 
+def unread_method(fields: Fields) -> str:
+    """The method that a checkpoint's config names where no reader knows it, else an empty text."""
+    config = fields.sub("quantization_config", "compression_config") or fields.text.sub("quantization_config")
+    if config is None or method_of(config) in READERS:
+        return ""
+    return config.str("quant_method").lower()
+
+
 def assume_quantization(name: str) -> Quantization:
     """The quantisation that ``--assume-quantization NAME`` prices: every linear layer, no towers, no head.
 

@@ -223,6 +223,8 @@ class ModelShape:
     """Bytes of the checkpoint's tensors by its safetensors headers, where they could be read."""
     checkpoint_bytes_by_dtype: tuple[tuple[str, int], ...] = ()
     """The same by safetensors dtype (``BF16``, ``F8_E4M3``, ...), where the headers say."""
+    unread_quantization: str = ""
+    """The quantisation method that the config names where nothing is known of it; its weights count as plain."""
     qk_nope_head_size: int = 0
     """Width of a latent-attention head without its rotary part (0: not latent, or not said)."""
 

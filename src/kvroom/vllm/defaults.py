@@ -178,7 +178,13 @@ def _check_heads(args: EngineArgs, shape: ModelShape, rules: Rules) -> None:
 
 
 def _check_quantization(args: EngineArgs, shape: ModelShape, device: Device, rules: Rules) -> None:
-    """Refuse a scheme whose kernels the GPU is too old for. Mirrors config/vllm.py: _get_quantization_config."""
+    """Refuse a method that the release does not know, and a scheme whose kernels the GPU is too old for.
+
+    Mirrors config/model.py: _verify_quantization, and config/vllm.py: _get_quantization_config.
+    """
+    known, named = rules["quantization_methods"], args.quantization or shape.unread_quantization
+    if known is not None and named and named.lower() not in known:
+        refuse(rules, "refuse_quantization_method", method=named.lower(), known=known)
     method = args.quantization or (shape.quantization.method if shape.quantization is not None else "")
     capability = device.compute_capability
     least = rules["quantization_least_capability"].get(method)

@@ -42,7 +42,7 @@ def find(prediction: Prediction) -> Iterator[Finding]:
     if not shape.assumptions:
         return
     yield RULE.found(
-        f"{shape.architecture} is not known here: {shape.assumptions[0]}",
+        f"Assumed of {shape.architecture}: {shape.assumptions[0]}",
         evidence=tuple(Evidence(text) for text in shape.assumptions),
         advice=("Hold the prediction against the log of a real start.",),
     )
