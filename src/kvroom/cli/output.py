@@ -68,8 +68,27 @@ def write_file(name: str, text: str, *, not_over: Sequence[str] = ()) -> None:
         else:
             _write_into(path, text)
     except (OSError, ValueError, RuntimeError) as error:
-        shown = short(name) or "An empty name"
-        raise UsageError(f"{shown} cannot be written: {reason(error)}.", "Give another file.") from None
+        raise _unwritable(name, error) from None
+
+
+def refuse_unwritable(name: str) -> None:
+    """UsageError where ``write_file`` could surely not write ``name``: asked before work that takes minutes."""
+    try:
+        path = Path(name).resolve()
+        wrong = (
+            errno.ENOENT if not name or not path.parent.exists()
+            else errno.EISDIR if path.is_dir()
+            else errno.EACCES if not os.access(path if path.exists() else path.parent, os.W_OK)
+            else 0
+        )  # fmt: skip
+        if wrong:
+            raise OSError(wrong, os.strerror(wrong))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unwritable(name, error) from None
+
+
+def _unwritable(name: str, error: Exception) -> UsageError:
+    return UsageError(f"{short(name) or 'An empty name'} cannot be written: {reason(error)}.", "Give another file.")
 
 
 def _replace(path: Path, text: str, mode: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvroom.cli.output import show, write_file, write_json
+from kvroom.cli.output import refuse_unwritable, show, write_file, write_json
 from kvroom.errors import UsageError, short
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ def verify(url: str, *, as_json: bool, html: str | None, bench_json: str | None,
     wishes = _wishes(said)
     if bench_json is not None and not wishes.ramp:
         raise click.UsageError("--bench-json holds figures of the load; leave out --no-ramp.")
+    for file in (html, bench_json):
+        if file is not None:
+            refuse_unwritable(file)
     with ends_on_terminate(), Steps(0) as steps:
         found = ask(address, access, wishes, steps.detail)
     if as_json:
@@ -101,6 +105,9 @@ def _wishes(said: dict[str, Any]) -> Wishes:
     from kvroom.server.limits import Targets
     from kvroom.server.verify import Wishes
 
+    for option, value in (("--max-seconds", said["max_seconds"]), ("--timeout", said["timeout"])):
+        if not math.isfinite(value):
+            raise UsageError(f"{option} {value}: not a number of seconds.", "Write it as in 120.")
     return Wishes(
         model=said["model"],
         max_model_len=said["max_model_len"],

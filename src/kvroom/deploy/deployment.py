@@ -205,7 +205,8 @@ def _comments(plan: Plan, after: Prediction, seconds: int) -> tuple[str, ...]:
     weights = after.ledger.weights.expected if after.ledger else 0
     room = f": {pool.tokens:,} tokens of KV cache, {pool.max_concurrency:.2f} x {pool.max_model_len:,}" if pool else ""
     machine = after.setup.machine
-    said = [f"kvroom: {after.verdict.status} on {machine.device.name}, vLLM {after.rules.release}{room}."]
+    cards = f"{machine.count} x {machine.device.name}"
+    said = [f"kvroom: {after.verdict.status} on {cards}, vLLM {after.rules.release}{room}."]
     if plan.advice.after is not None and plan.advice.combined:
         changed = ", ".join("--" + name.replace("_", "-") for name, _ in plan.advice.combined if name != "unknown")
         said.append(f"As it was given it does not fit: changed {changed}.")

@@ -91,7 +91,7 @@ def _short(item: Item) -> Iterator[Part]:
         return
     place = f"{item.source}:{item.line}" if item.source else f"line {item.line}"
     if isinstance(item, Unanswered):
-        yield prose("UNKNOWN  ", f"{place}  {item.name}: {item.reason}")
+        yield prose("UNKNOWN  ", f"{place}  {f'{item.name}: ' if item.name else ''}{item.reason}")
     else:
         yield prose("UNREADABLE  ", f"{place}  {item.problem}")
     if item.cure:

@@ -35,7 +35,7 @@ def print_verification(found: Verification, console: Console) -> None:
 
 def _parts(found: Verification) -> Iterator[Part]:
     release = f", vLLM {found.release}" if found.release else ""
-    model = f": {found.model}" if found.model else ""
+    model = f": {short(found.model)}" if found.model else ""
     yield line(f"{found.url}{release}{model}", "bold")
     yield line(*verdict(found))
     yield line("")

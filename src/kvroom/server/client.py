@@ -98,8 +98,14 @@ class Client:
 
     async def __aenter__(self) -> Self:
         httpx = self._httpx
+        try:
+            base = httpx.URL(self.base)
+        except httpx.InvalidURL as error:
+            raise UsageError(
+                f"{short(self.base)} is not the URL of a server: {error}.", "Write the host's name as DNS has it."
+            ) from None
         self._http = httpx.AsyncClient(
-            base_url=self.base,
+            base_url=base,
             headers=[
                 ("User-Agent", f"kvroom/{__version__}"),
                 ("Accept-Encoding", "identity"),

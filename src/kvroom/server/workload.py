@@ -76,9 +76,12 @@ class Workload:
 
 
 def fixed(input_len: int, output_len: int) -> Workload:
-    """Every request alike; UsageError below one token."""
+    """Every request alike; UsageError for lengths that no request has."""
     if not (0 < input_len < _MOST_TOKENS and 0 < output_len < _MOST_TOKENS):
-        raise UsageError("A request has at least one token in and one out.", "Raise --input-len or --output-len.")
+        raise UsageError(
+            f"--input-len {input_len} with --output-len {output_len}: no request has such lengths.",
+            f"Each is at least 1 and below {_MOST_TOKENS:,} tokens.",
+        )
     return Workload((Job(input_len, output_len),))
 
 

@@ -57,7 +57,13 @@ def read(words: Sequence[str]) -> Command:
     """The command in ``words``, as the shell has cut them. Raises UsageError for what cannot be launched so."""
     words = list(words)
     if len(words) == 1 and " " in words[0]:
-        words = shlex.split(words[0])
+        try:
+            words = shlex.split(words[0])
+        except ValueError as error:
+            raise UsageError(
+                f"'{short(words[0], 60)}' is no command: {str(error)[:1].lower()}{str(error)[1:]}.",
+                "Give its words after `--` as the shell would have them.",
+            ) from None
     if not words:
         raise UsageError("There is no command.", "Give it after `--`: kvroom tune --goal context=32k -- vllm serve ...")
     launches = read_words(words)

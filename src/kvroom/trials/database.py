@@ -78,9 +78,14 @@ def engine_of(url: str) -> Engine:
         options = {"connect_args": {"timeout": _WAIT}} if url.startswith("sqlite") else {}
         return create_engine(url, **options)
     except (ArgumentError, NoSuchModuleError, ValueError):
-        raise UsageError("--store: that is no database's URL.", "Write it as in sqlite:////home/me/trials.db") from None
+        raise UsageError(
+            f"The store {_place(url)} is no database's URL.",
+            "Write it as in --store sqlite:////home/me/trials.db (or in KVROOM_TRIALS).",
+        ) from None
     except ImportError as error:
-        raise UsageError(f"--store: its driver is not installed ({error.name}).", "Install it beside kvroom.") from None
+        raise UsageError(
+            f"The driver of the store {_place(url)} is not installed ({error.name}).", "Install it beside kvroom."
+        ) from None
 
 
 def make_folder(url: str) -> None:
@@ -95,10 +100,15 @@ def make_folder(url: str) -> None:
             ) from None
 
 
+def _place(url: str) -> str:
+    """``url`` without what may be a password in it."""
+    return short(clean(url.rpartition("@")[2])) or "''"
+
+
 def told(url: str, error: Exception) -> StoreError:
     """What a database's error means for a person."""
     said = clean(str(getattr(error, "orig", None) or error)).splitlines()[0]
-    place = short(clean(url.rpartition("@")[2] if "@" in url else url))
+    place = _place(url)
     if "full" in said or "No space" in said:
         return StoreError(
             f"The disk of {place} is full: {said}.",

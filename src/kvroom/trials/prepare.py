@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -33,6 +34,10 @@ from kvroom.vllm.releases import Release
 
 _CPU = "cpu"
 _KEYS = ("VLLM_API_KEY",)
+_MOST_REQUESTS = 100_000
+"""At once, or in one measurement."""
+_LONGEST = 7 * 86400.0
+"""Seconds that a start may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,7 @@ def prepare(words: Sequence[str], asked: Asked) -> Prepared:
         gpus=count if machine is not None else 0,
         repeats=_at_least(asked.repeats, 1, "--repeats"),
         most=_at_least(asked.max_trials, 1, "--max-trials"),
-        timeout=asked.timeout,
+        timeout=_timeout(asked.timeout),
         launch_all=asked.launch_all,
         offline=asked.request.offline,
     )
@@ -163,6 +168,14 @@ def _machine(request: Request) -> Machine | None:
 
 def _load(goal: Goal, args: EngineArgs, asked: Asked, platform: Platform) -> Load:
     """The load that the goal suggests, within the shortest length that is tried, with what was asked for."""
+    for option, value, most in (
+        ("--concurrency", asked.concurrency, _MOST_REQUESTS),
+        ("--requests", asked.requests, _MOST_REQUESTS),
+        ("--input-len", asked.input_len, None),
+        ("--output-len", asked.output_len, None),
+    ):
+        if value is not None:
+            _at_least(value, 1, option, most)
     given = args.max_model_len if args.max_model_len and args.max_model_len > 0 else None
     shortest = min(START_LENGTH, goal.length or given or START_LENGTH, given or START_LENGTH)
     usual = {"context": 4, "throughput": 64 if platform.kind == "gpu" else 16}
@@ -210,7 +223,15 @@ def _key(command: Command, args: EngineArgs) -> str:
     return next((command.env[name] for name in _KEYS if name in command.env), "")
 
 
-def _at_least(value: int, least: int, what: str) -> int:
+def _at_least(value: int, least: int, what: str, most: int | None = None) -> int:
     if value < least:
         raise UsageError(f"{what} {value}: at least {least}.")
+    if most is not None and value > most:
+        raise UsageError(f"{what} {value}: at most {most:,}.")
     return value
+
+
+def _timeout(seconds: float) -> float:
+    if not (math.isfinite(seconds) and 1 <= seconds <= _LONGEST):
+        raise UsageError(f"--start-timeout {seconds:g}: not a time for a start.", "Write seconds, as in 900.")
+    return seconds

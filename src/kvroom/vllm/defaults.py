@@ -182,7 +182,9 @@ def _check_quantization(args: EngineArgs, shape: ModelShape, device: Device, rul
 
     Mirrors config/model.py: _verify_quantization, and config/vllm.py: _get_quantization_config.
     """
-    known, named = rules["quantization_methods"], args.quantization or shape.unread_quantization
+    known = rules["quantization_methods"]
+    # A checkpoint's own method may override what the flag says.
+    named = shape.unread_quantization or (args.quantization if shape.quantization is None else None)
     if known is not None and named and named.lower() not in known:
         refuse(rules, "refuse_quantization_method", method=named.lower(), known=known)
     method = args.quantization or (shape.quantization.method if shape.quantization is not None else "")
