@@ -61,7 +61,7 @@ def test_a_request_that_can_never_be_scheduled_is_seen_and_cancelled() -> None:
     assert found.tried[-1].outcome.failure is Failure.STUCK
     assert "waiting 1, running 0, KV cache 0 %" in found.checks[-1].seen
     assert "still holds it" not in found.checks[-1].seen
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_one_block_more_and_nothing_hangs() -> None:

@@ -215,12 +215,27 @@ def test_the_bench_json_has_the_keys_and_sums_of_vllm(run: Run, tmp_path: Path) 
         ("--input-len", "500", "--output-len", "500"),
         ("--trace", "x", "--input-len", "5"),
         ("--html", "/no/such/folder/page.html", "--no-ramp"),
+        ("--timeout", "nan"),
+        ("--max-seconds", "inf"),
     ],
 )
 def test_wishes_that_cannot_be_met_are_errors(run: Run, words: tuple[str, ...]) -> None:
     with FakeServer() as server, pytest.raises((UsageError, click.UsageError)) as error:
         run(server.url, *words)
     assert "Traceback" not in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["--html", "--bench-json"])
+@pytest.mark.parametrize("name", ["/no/such/folder/file", "", "."])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_sent(run: Run, option: str, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        run("http://127.0.0.1:1", option, name)
+
+
+def test_lengths_that_no_request_has_are_named(run: Run) -> None:
+    with pytest.raises(UsageError, match="--input-len 99999999999") as error:
+        run("http://127.0.0.1:1", "--input-len", "99999999999")
+    assert "below 2,147,483,648" in error.value.cure
 
 
 def test_another_name_than_the_served_one_is_explained(run: Run) -> None:

@@ -46,6 +46,7 @@ def test_a_command_in_one_word_is_split() -> None:
     [
         ([], "no command"),
         (["ls", "-l"], "starts no vLLM"),
+        (["vllm serve 'm"], "no closing quotation"),
         (["bash", "-c", "vllm serve m"], "hides vLLM's words"),
         (["/no/such/vllm", "serve", "m"], "no program here"),
         (["sudo", *PYTHON, "--model", "m"], "sudo"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.trials.fakes import prepared, tuner
 
+from kvroom.errors import UsageError
 from kvroom.trials.store import Store
 from kvroom.trials.supervise import free_port
 from kvroom.trials.trial import State
@@ -66,6 +67,11 @@ def test_each_trial_is_a_container_of_its_own_that_is_stopped_by_name(
     assert asked[0].startswith(f"run --name {names[0]} --rm -p 127.0.0.1:{port}:{port} vllm/vllm-openai:v0.32.0")
     assert asked[2].split()[-6:-4] == ["--max-model-len", "8192"]
     assert ending.command[:3] == ("docker", "run", "-d")  # as it was given
+
+
+def test_a_container_that_cannot_be_reached_is_refused_before_a_run_is_kept(docker: Path, model: str) -> None:
+    with pytest.raises(UsageError, match="publishes no port"):
+        prepared(["docker", "run", "vllm/vllm-openai:v0.32.0", "--model", model], "context=8k")
 
 
 def test_an_interrupted_container_is_removed_by_name(docker: Path, model: str, store: Store, tmp_path: Path) -> None:

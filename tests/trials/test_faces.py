@@ -141,6 +141,13 @@ def test_an_export_of_another_kind_is_wrong_usage(store: Store, run: Run, tmp_pa
         (["--input-len", "4000", "--output-len", "200"], "do not fit"),
         (["--max-trials", "0"], "at least 1"),
         (["--repeats", "0"], "at least 1"),
+        (["--concurrency", "0"], "--concurrency 0: at least 1"),
+        (["--concurrency", "999999999"], "--concurrency 999999999: at most 100,000"),
+        (["--requests", "-1"], "--requests -1"),
+        (["--input-len", "0"], "--input-len 0"),
+        (["--output-len", "-7"], "--output-len -7"),
+        (["--start-timeout", "nan"], "--start-timeout nan"),
+        (["--start-timeout", "-1"], "--start-timeout -1"),
         (["--gpu", "RTX 99999"], "99999"),
     ],
 )

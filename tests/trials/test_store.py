@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,10 @@ from kvroom.trials.supervise import Process
 from kvroom.trials.trial import Forecast, Proposal, State, Trial, trial_of
 
 ASKED = {"goal": "context=4096", "command": ["vllm", "serve", "m"]}
+ENDING = {
+    "met": True, "best": 1, "command": [], "why": [], "margin": [], "launches": 1, "started": 1, "skipped": 0,
+    "stopped": "",
+}  # fmt: skip
 
 
 def trial(number: int, **changed: Any) -> Trial:
@@ -41,7 +46,7 @@ def test_a_run_that_has_not_ended_is_taken_up_and_one_that_has_is_not(store: Sto
     store.leave(run)
     again, resumed = store.take("key", ASKED)
     assert (again.id, resumed) == (run.id, True)
-    store.end(run, {"met": True})
+    store.end(run, ENDING)
     after, resumed = store.take("key", ASKED)
     assert (after.id != run.id, resumed) == (True, False)
     fresh, resumed = store.take("key", ASKED, fresh=True)
@@ -119,8 +124,8 @@ def test_what_is_no_store_is_one_error(tmp_path: Path) -> None:
         Store(f"sqlite:///{tmp_path / 'text'}").runs()
     with pytest.raises(StoreError, match="cannot be made"):
         Store(f"sqlite:///{tmp_path / 'text' / 'below' / 'x.db'}").runs()
-    for url in ("nonsense", "nosuch://x", "postgresql+nothing://x"):
-        with pytest.raises(UsageError, match="--store"):
+    for url in ("nonsense", "nosuch://me:s3cret@x", "postgresql+nothing://x"):
+        with pytest.raises(UsageError, match=f"The store {url.rpartition('@')[2]} is no database's URL"):
             Store(url)
 
 
@@ -148,6 +153,40 @@ def test_a_damaged_row_is_one_error(store: Store) -> None:
         connection.execute(text("UPDATE kvroom_trial SET data = '{\"number\": 1}'"))
     with pytest.raises(StoreError, match="damaged"):
         store.trials(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "asked = '[]'",
+        "asked = '{{'",
+        "ending = '7'",
+        "ending = '{\"met\": true}'",
+        "owner = 'x'",
+        "owner = '{}'",
+        "beat = 'x'",
+    ],
+)
+def test_a_damaged_run_is_one_error(store: Store, change: str) -> None:
+    from sqlalchemy import text
+
+    run, _ = store.take("key", ASKED)
+    with store.engine.begin() as connection:
+        connection.execute(text(f"UPDATE kvroom_run SET {change.replace(':', chr(92) + ':')}"))
+    with pytest.raises(StoreError, match=f"Run {run.id} in the store is damaged"):
+        store.take("key", ASKED) if change.startswith(("owner", "beat")) else store.runs()
+
+
+def test_looking_makes_no_file_and_no_table(tmp_path: Path) -> None:
+    absent, foreign = tmp_path / "absent.db", tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = foreign.read_bytes()
+
+    assert [Store(f"sqlite:///{file}").runs() for file in (absent, foreign)] == [[], []]
+    assert not absent.exists()
+    assert foreign.read_bytes() == before
 
 
 def test_a_run_of_another_question_on_this_machine_is_known(store: Store) -> None:

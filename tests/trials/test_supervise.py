@@ -81,7 +81,7 @@ def test_a_server_that_ends_by_itself_is_noticed_at_once(command: list[str], tmp
     with started([*command, "--max-model-len", "999999"], log, port, FAKE_CHILD="1") as server:
         assert ready(server, port) is None
         assert server.exit_code() == 1
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
     assert "To serve at least one request" in log.read_text()
     assert members(server.session) == []
 
@@ -125,7 +125,7 @@ def test_when_kvroom_is_killed_its_server_ends(command: list[str], tmp_path: Pat
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     session = int(parent.stdout.readline())
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not healthy(f"http://127.0.0.1:{port}") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert members(session)
@@ -174,7 +174,7 @@ def test_when_the_guard_itself_is_killed_the_server_ends_too(command: list[str],
         assert ready(server, port) is not None
         guard = server.processes()[0]
         os.kill(guard.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while members(server.session) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert members(server.session) == []
