@@ -147,3 +147,9 @@ def test_an_unknown_kind_names_those_that_are_known() -> None:
     plan = kvroom.plan("Qwen/Qwen3-0.6B", gpu="RTX 4090", offline=True, learned=False)
     with pytest.raises(UsageError, match="compose, k8s"):
         emit(plan, "nomad")
+
+
+def test_the_head_says_how_many_cards_it_is_for() -> None:
+    plan = kvroom.plan("Qwen/Qwen3-32B", gpu="2x H100", vllm="0.28.0", offline=True, tensor_parallel_size=2)
+
+    assert emit(plan, "k8s").startswith("# kvroom: fits on 2 x NVIDIA H100 80GB HBM3, vLLM 0.28.0: ")

@@ -131,9 +131,11 @@ def test_the_tally_counts_launches_and_files(found: list[Item], says: str) -> No
 
 def test_short_text_has_one_line_a_launch_and_what_is_wrong() -> None:
     out = Console(file=io.StringIO(), width=200)
-    print_items([*items(), Unanswered("u.yaml", 1, "Pod p", "Why.", "Do this.")], out, explain=False, short=True)
+    found = [*items(), Unanswered("u.yaml", 1, "Pod p", "Why.", "Do this."), Unanswered("v.sh", 2, "", "No card.")]
+    print_items(found, out, explain=False, short=True)
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "FAILS  d.yaml:11  Qwen/Qwen3-8B on 2 x NVIDIA L4, vLLM 0.28.0 at stage distributed_init" in text
     assert "error KVR181 fewer-gpus-than-ranks" in text
     assert "UNKNOWN  u.yaml:1  Pod p: Why." in text
-    assert text.rstrip().endswith("2 launches: 1 fails, 1 unknown")
+    assert "UNKNOWN  v.sh:2  No card." in text
+    assert text.rstrip().endswith("3 launches: 1 fails, 2 unknown")

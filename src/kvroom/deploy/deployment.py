@@ -122,7 +122,7 @@ def deployment_of(plan: Plan, *, alone: bool = False) -> Deployment:
         weights_bytes=weights * gpus,
         port=_port(words, after),
         folder=folder,
-        comments=_comments(plan, after, seconds),
+        comments=_comments(plan, after, gpus, seconds),
     )
 
 
@@ -199,13 +199,13 @@ def _dns_name(text: str) -> str:
     return name if name and name[0].isalpha() else f"vllm-{name}".strip("-")
 
 
-def _comments(plan: Plan, after: Prediction, seconds: int) -> tuple[str, ...]:
+def _comments(plan: Plan, after: Prediction, gpus: int, seconds: int) -> tuple[str, ...]:
     """The verdict, what was changed to reach it, and what the time to start is made of."""
     pool = after.pool
     weights = after.ledger.weights.expected if after.ledger else 0
     room = f": {pool.tokens:,} tokens of KV cache, {pool.max_concurrency:.2f} x {pool.max_model_len:,}" if pool else ""
     machine = after.setup.machine
-    cards = f"{machine.count} x {machine.device.name}"
+    cards = f"{gpus} x {machine.device.name}"
     said = [f"kvroom: {after.verdict.status} on {cards}, vLLM {after.rules.release}{room}."]
     if plan.advice.after is not None and plan.advice.combined:
         changed = ", ".join("--" + name.replace("_", "-") for name, _ in plan.advice.combined if name != "unknown")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from kvroom.errors import short
 from kvroom.report.terminal import Part, line, print_parts, prose
 from kvroom.server.check import Check, Held
 from kvroom.server.figures import Spread
