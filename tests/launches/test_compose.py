@@ -101,3 +101,28 @@ def test_a_variable_that_decides_and_is_not_set_is_named(command: str) -> None:
 def test_a_quote_that_is_never_closed_is_one_item() -> None:
     (found,) = read('services:\n  vllm: {image: vllm/vllm-openai, command: "--model \'m"}')
     assert isinstance(found, Unanswered)
+
+
+@pytest.mark.parametrize(
+    ("variables", "secrets"),
+    [
+        ("[HF_TOKEN]", ()),
+        ("['HF_TOKEN=${HF_TOKEN}']", ()),
+        ("{HF_TOKEN: '${HF_TOKEN:?set it}'}", ()),
+        ("{HF_TOKEN: '${OTHER:-hf_abcdefghijklmnop}'}", ("HF_TOKEN",)),
+        ("{HF_TOKEN: hf_abcdefghijklmnop}", ("HF_TOKEN",)),
+    ],
+)
+def test_a_secret_from_the_file_beside_it_is_not_written_out(variables: str, secrets: tuple[str, ...]) -> None:
+    text = f"""
+        services:
+          s:
+            image: vllm/vllm-openai:v0.28.0
+            command: [--model, m]
+            environment: {variables}
+        """
+    (launch,) = read_manifest(dedent(text).lstrip("\n"), "compose.yaml", variables={"HF_TOKEN": "hf_qrstuvwxyzabcdef"})
+
+    assert isinstance(launch, Launch)
+    assert launch.pod is not None
+    assert launch.pod.open_secrets == secrets

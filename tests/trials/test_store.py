@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def test_what_is_no_store_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be made"):
         Store(f"sqlite:///{tmp_path / 'text' / 'below' / 'x.db'}").runs()
     for url in ("nonsense", "nosuch://me:s3cret@x", "postgresql+nothing://x"):
-        with pytest.raises(UsageError, match=f"The store {url.rpartition('@')[2]} is no database's URL"):
+        with pytest.raises(UsageError, match=re.escape(f"The store {url.rpartition('@')[2]} is no")):
             Store(url)
 
 

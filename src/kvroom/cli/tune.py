@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--launcher", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option("--ray-address", help="The Ray cluster. Default: RAY_ADDRESS, else one on this machine.")
 @click.option(
-    "--gpu", help="The card that launches are on, e.g. 'RTX 4090'. or cpu. Default: the GPUs here, else the CPU."
+    "--gpu", help="The card that launches are on, e.g. 'RTX 4090', or cpu. Default: the GPUs here, else the CPU."
 )
 @click.option("--vllm", help="vLLM's release. Default: that of the command's environment or image.")
 @click.option("--env", multiple=True, help="An environment variable of every launch, NAME=VALUE.")

@@ -88,15 +88,32 @@ def engine_of(url: str) -> Engine:
         ) from None
 
 
+def _sqlite_file(url: str) -> Path | None:
+    """The file that ``url`` names; None for another database, and for one in memory."""
+    path = url.removeprefix("sqlite:///")
+    return Path(path.partition("?")[0]) if path != url and path and ":memory:" not in path else None
+
+
+def absent(url: str) -> bool:
+    """Whether ``url`` names an SQLite file that is not there and could be made."""
+    file = _sqlite_file(url)
+    if file is None:
+        return False
+    try:
+        return not file.exists() and next(folder for folder in file.parents if folder.exists()).is_dir()
+    except OSError:
+        return False  # whoever opens it gets the reason
+
+
 def make_folder(url: str) -> None:
     """The folder of an SQLite file; StoreError where it cannot be made."""
-    path = url.removeprefix("sqlite:///")
-    if path != url and path and ":memory:" not in path:
+    file = _sqlite_file(url)
+    if file is not None:
         try:
-            Path(path.partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"The folder of {short(path)} cannot be made: {error.strerror}.", "Name another --store."
+                f"The folder of {short(str(file))} cannot be made: {error.strerror}.", "Name another --store."
             ) from None
 
 

@@ -20,6 +20,7 @@ from kvroom.trials.figures import Load
 from kvroom.trials.foresee import CardForesight, Foresight, HostForesight
 from kvroom.trials.goal import Goal, parse_goal, parse_limit
 from kvroom.trials.launch import Launcher
+from kvroom.trials.launchers.docker import contain
 from kvroom.trials.launchers.local import LocalLauncher
 from kvroom.trials.measuring import ServerMeasures
 from kvroom.trials.memory import GpuMemory, HostMemory, Memory, NoMemory
@@ -74,10 +75,13 @@ class Prepared:
 def prepare(words: Sequence[str], asked: Asked) -> Prepared:
     """The run of the command in ``words``. Raises a KvroomError for what is wrong with it or what was asked."""
     command = read(words)
+    goal = parse_goal(asked.goal)
+    limits = tuple(parse_limit(text) for text in asked.limits)
     release, notes = _release(command, asked.request.vllm)
     args = parse_serve_args(command.tokens, command.env, release=release)
     _check(args)
-    goal = parse_goal(asked.goal)
+    if command.container:
+        contain(command.front, command.tokens, release, "kvroom")  # refuses a container that cannot be reached
     request = replace(asked.request, vllm=str(release))
     machine = _machine(request)
     if machine is None:
@@ -95,7 +99,7 @@ def prepare(words: Sequence[str], asked: Asked) -> Prepared:
     question = Question(
         command=command,
         terms=terms,
-        limits=tuple(parse_limit(text) for text in asked.limits),
+        limits=limits,
         load=_load(goal, args, asked, platform),
         release=release,
         gpu=request.gpu or (f"{machine.count}x {machine.device.name}" if machine and machine.device.id else None),

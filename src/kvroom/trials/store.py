@@ -12,21 +12,21 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kvroom.errors import StoreError, UsageError, short
-from kvroom.trials.database import default_url, engine_of, make_folder, tables, told
-from kvroom.trials.supervise import Process, started_at
+from kvroom.trials.database import absent, default_url, engine_of, make_folder, tables, told
+from kvroom.trials.owner import damaged, me, now, owner_of, refuse_if_taken
+from kvroom.trials.supervise import Process
 from kvroom.trials.trial import State, Trial, trial_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_SILENT = 180.0
-"""Seconds after which a kvroom on another host that wrote nothing is taken to have ended."""
+_ENDING = frozenset({"met", "command", "why", "margin", "launches", "started", "skipped", "stopped"})
+"""What every ending has; its reports rely on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +63,16 @@ class Store:
             found = connection.execute(select(runs).where(runs.c.open == key)).mappings().first()
             row = None if found is None else dict(found)
             if row is not None:
-                _refuse_if_taken(row)
-                mine = {"ended": _now(), "open": None} if fresh else {"owner": _me(), "beat": _now()}
+                refuse_if_taken(row)
+                mine = {"ended": now(), "open": None} if fresh else {"owner": me(), "beat": now()}
                 same = (runs.c.id == row["id"], runs.c.owner == row["owner"], runs.c.beat == row["beat"])
                 if connection.execute(runs.update().where(*same).values(**mine)).rowcount != 1:
                     raise StoreError("Another kvroom took up this run at the same moment.", "Wait for it.")
                 if not fresh:
                     return _run(row), True
-            run = Run(id=uuid4().hex[:12], key=key, asked=asked, created=_now())
+            run = Run(id=uuid4().hex[:12], key=key, asked=asked, created=now())
             values = {"id": run.id, "key": key, "open": key, "asked": json.dumps(asked), "created": run.created}
-            connection.execute(runs.insert().values(**values, owner=_me(), beat=_now()))
+            connection.execute(runs.insert().values(**values, owner=me(), beat=now()))
             return run, False
 
     def others(self, run: Run) -> int:
@@ -81,7 +81,7 @@ class Store:
 
         with self._begin() as (connection, runs, _):
             rows = connection.execute(select(runs).where(runs.c.ended.is_(None), runs.c.id != run.id)).mappings()
-            owners = [json.loads(row["owner"]) for row in rows if row["owner"]]
+            owners = [owner_of(dict(row)) for row in rows if row["owner"]]
         here = [owner for owner in owners if owner["host"] == socket.gethostname()]
         return sum(Process(owner["pid"], owner["started"]).alive() for owner in here if owner["pid"] != os.getpid())
 
@@ -110,7 +110,7 @@ class Store:
     def unfinished(self, run: Run) -> list[Mapping[str, Any]]:
         """What is known of trials that were begun and not finished: ``number``, ``proposal``, ``processes``, ..."""
         return [
-            {"number": row["number"], **json.loads(row["data"]), **json.loads(row["processes"] or "{}")}
+            {"number": row["number"], **_object(row["data"]), **_object(row["processes"] or "{}")}
             for row in self._rows(run)
             if row["state"] == State.RUNNING
         ]
@@ -118,7 +118,7 @@ class Store:
     def end(self, run: Run, ending: Mapping[str, Any]) -> None:
         """The run is over, and this process done with it."""
         with self._begin() as (connection, runs, _):
-            values = {"ended": _now(), "ending": json.dumps(ending), "owner": "", "open": None}
+            values = {"ended": now(), "ending": json.dumps(ending), "owner": "", "open": None}
             connection.execute(runs.update().where(runs.c.id == run.id).values(**values))
 
     def leave(self, run: Run) -> None:
@@ -130,6 +130,8 @@ class Store:
         """Every run, the newest first."""
         from sqlalchemy import select
 
+        if not self._there():
+            return []
         with self._begin() as (connection, runs, _):
             rows = connection.execute(select(runs).order_by(runs.c.created.desc())).mappings().all()
         return [_run(dict(row)) for row in rows]
@@ -147,6 +149,19 @@ class Store:
             raise UsageError(f"Several runs begin with '{short(start, 40)}'.", "kvroom trials lists them.")
         return found[0]
 
+    def _there(self) -> bool:
+        """Whether anything was kept yet: looking makes no file and no table."""
+        from sqlalchemy import inspect
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if absent(self.url):
+            return False
+        make_folder(self.url)  # there already, or cannot be
+        try:
+            return inspect(self.engine).has_table(tables()[0].name)
+        except SQLAlchemyError as error:
+            raise told(self.url, error) from None
+
     def _write(self, run: Run, number: int, state: str, data: Mapping[str, Any]) -> None:
         with self._begin() as (connection, runs, trials):
             values = {"state": state, "data": json.dumps(data)}
@@ -155,7 +170,7 @@ class Store:
             )
             if not changed.rowcount:
                 connection.execute(trials.insert().values(run=run.id, number=number, **values))
-            connection.execute(runs.update().where(runs.c.id == run.id).values(beat=_now()))
+            connection.execute(runs.update().where(runs.c.id == run.id).values(beat=now()))
 
     def _rows(self, run: Run | str) -> list[Mapping[str, Any]]:
         from sqlalchemy import select
@@ -181,36 +196,21 @@ class Store:
             raise told(self.url, error) from None
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _me() -> str:
-    return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": started_at(os.getpid())})
-
-
-def _refuse_if_taken(row: Mapping[str, Any]) -> None:
-    """StoreError where the process that works on a run is still there."""
-    if not row["owner"]:
-        return
-    owner = json.loads(row["owner"])
-    here = owner["host"] == socket.gethostname()
-    silent = (datetime.now(UTC) - datetime.fromisoformat(row["beat"])).total_seconds() > _SILENT
-    if here and (owner["pid"] == os.getpid() or not Process(owner["pid"], owner["started"]).alive()):
-        return
-    if not here and silent:
-        return
-    raise StoreError(
-        f"Another kvroom (process {owner['pid']}{'' if here else ' on ' + owner['host']}) works on this very run.",
-        "Wait for it, or give this one another --store.",
-    )
+def _object(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
+        raise StoreError("A trial in the store is damaged.", "Name another --store.") from None
 
 
 def _run(row: Mapping[str, Any]) -> Run:
     try:
         asked, ending = json.loads(row["asked"]), json.loads(row["ending"] or "null")
-    except ValueError:
-        raise StoreError(f"Run {row['id']} is damaged.", "Start it anew with --fresh.") from None
+    except (TypeError, ValueError):
+        raise damaged(row) from None
+    whole = isinstance(asked, dict) and (ending is None or (isinstance(ending, dict) and ending.keys() >= _ENDING))
+    if not whole or not isinstance(row["created"], str):
+        raise damaged(row)
     return Run(id=row["id"], key=row["key"], asked=asked, created=row["created"], ended=row["ended"], ending=ending)
 
 

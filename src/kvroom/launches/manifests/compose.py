@@ -60,8 +60,9 @@ def _service(name: str, service: Tree, source: str, known: Mapping[str, str], ca
         "probe": service.line,
         **lines,
     }
+    written = _environment(service, {})[0]  # what is taken from the `.env` file does not stand in this one
     secrets = tuple(
-        key for key, word in env.items() if is_secret_name(key) and not word.unknown and is_open_secret(word.text)
+        key for key, word in written.items() if is_secret_name(key) and not word.unknown and is_open_secret(word.text)
     )
     pod = Pod(f"service {name[:60]}", name[:60], image.text, False, gpus, 1, shared, None, secrets, lines=places)
     found: list[Found] = []
