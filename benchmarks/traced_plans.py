@@ -76,7 +76,7 @@ def compared(records: Sequence[tuple[str, dict[str, Any]]], engines: Sequence[En
             described = {"name": card, "capability": [int(each) for each in capability.split(".")]}
             described |= {"total": int(gib * GIB), "used": 0}
             questions = tuple(question(record, Path(folder) / str(at)) for at, (_, record) in enumerate(group))
-            inquiry = Inquiry(described, {}, questions, ("flashinfer", "flashmla"))
+            inquiry = Inquiry(described, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, questions, ("flashinfer", "flashmla"))
             answers = ask(engine, inquiry, lambda _: None)
         for (name, record), answer in zip(group, answers, strict=True):
             if isinstance(answer, TraceFailed):

@@ -239,3 +239,13 @@ def test_what_the_trace_is_short_of_leaves_the_answer_of_the_rules() -> None:
 
     assert exact.plan.verdict.status is Status.FITS
     assert "The rules answer instead." in exact.plan.notes[-1]
+
+
+def test_without_flashinfer_nothing_is_sampled_with_it() -> None:
+    words = ("Qwen/Qwen3-8B", "--max-model-len", "8192")
+    with ExitStack() as stack:
+        for without, said in (((), None), (("flashinfer",), "0")):
+            request = Request(gpu="H100", vllm="0.32.0", offline=True, without=without)
+            setup = plan_tokens(words, {}, request).prediction.setup
+            inquiry = inquiry_about(setup, words, offline=True, stack=stack)
+            assert inquiry.env.get("VLLM_USE_FLASHINFER_SAMPLER") == said

@@ -80,9 +80,9 @@ def inquiry_about(
 
 
 def _environment(setup: Setup) -> dict[str, str]:
-    """The launch's variables that steer vLLM; a release that does not require FlashInfer samples without it."""
+    """The launch's variables that steer vLLM; it samples without FlashInfer where that may not be there."""
     env = {name: value for name, value in setup.args.env.items() if name.startswith("VLLM_")}
-    if not rules_for(setup.release)["flashinfer_required"]:
+    if "flashinfer" in setup.without or not rules_for(setup.release)["flashinfer_required"]:
         env.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     return env
 
