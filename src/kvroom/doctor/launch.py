@@ -52,6 +52,8 @@ def known_launch(reading: Reading, ticket: Ticket) -> Known:
     if release is None and hint:
         release = parse_release(hint)
     env = {**env, **ticket.env}
+    if len(words) == 1 and reading.pool.max_model_len:  # a paste that shows no flags, but the length that was asked
+        words = (*words, "--max-model-len", str(reading.pool.max_model_len))
     gpu, memory = card_of(reading, ticket, notes)
     if gpu is None:
         notes.append("Neither the log nor the command names the card: give --gpu for predicted numbers.")

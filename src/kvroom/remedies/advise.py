@@ -56,11 +56,11 @@ class Advice:
 
 
 def advise(before: Prediction) -> Advice:
-    """What to change so that the launch starts; nothing when it surely does, or when nobody can tell.
+    """What to change so that the launch starts; nothing when it surely does, or when nothing is known to price.
 
     Within a price group, what makes it fit comes before what only may.
     """
-    if before.verdict.status in {Status.FITS, Status.UNKNOWN}:
+    if before.verdict.status is Status.FITS or (before.verdict.status is Status.UNKNOWN and before.settings is None):
         return Advice()
     impossible: list[Impossible] = []
     groups: list[list[Remedy]] = []

@@ -179,6 +179,18 @@ class Store:
             query = select(trials).where(trials.c.run == (run if isinstance(run, str) else run.id))
             return [dict(row) for row in connection.execute(query.order_by(trials.c.number)).mappings()]
 
+    def _make_tables(self, metadata: Any) -> None:
+        """The tables, whoever makes them first: another process may between looking and making."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        for last in (False, False, True):
+            try:
+                metadata.create_all(self.engine)
+                return
+            except SQLAlchemyError:
+                if last:
+                    raise
+
     @contextmanager
     def _begin(self) -> Iterator[tuple[Connection, Any, Any]]:
         """A transaction, the table of runs and that of trials; what the database says becomes a StoreError."""
@@ -188,7 +200,7 @@ class Store:
         try:
             if not self._ready:
                 make_folder(self.url)
-                metadata.create_all(self.engine)
+                self._make_tables(metadata)
                 self._ready = True
             with self.engine.begin() as connection:
                 yield connection, runs, trials
