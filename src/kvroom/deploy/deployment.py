@@ -22,7 +22,8 @@ from kvroom.vllm.render import render_command
 from kvroom.vllm.rules import rules_for
 
 PORT = 8000
-CACHE = "/root/.cache/huggingface"
+CACHE = "/huggingface"
+"""Where the hub's files are kept in the container, whoever its user is: HF_HOME says so."""
 SECRET = "hf-token"  # noqa: S105
 _EXPLICIT = ("max_model_len", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens")
 """Settings that are written out, so that another release's default does not change the pool."""
@@ -107,6 +108,8 @@ def deployment_of(plan: Plan, *, alone: bool = False) -> Deployment:
     weights = after.ledger.weights.expected
     seconds = -(-startup_seconds(weights, SLOW_BYTES_A_SECOND, SLOW_INIT_SECONDS) // 10) * 10
     folder = args.model if _PLACE.match(args.model) else None
+    if not folder and not alone:
+        env["HF_HOME"] = CACHE
     return Deployment(
         name=_dns_name(args.served_model_name or args.model),
         release=after.rules.release,
