@@ -2,7 +2,7 @@
 
 A folder holds JSON files, each with a model's ``config``, ``flags``, card, release, and under ``plans`` what vLLM's
 planner answered for some ``available_bytes``. Needs engines of those releases (``kvroom engine install``). The records
-were made without FlashInfer and FlashMLA.
+were made without FlashInfer, FlashMLA and Humming.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def compared(records: Sequence[tuple[str, dict[str, Any]]], engines: Sequence[En
             described = {"name": card, "capability": [int(each) for each in capability.split(".")]}
             described |= {"total": int(gib * GIB), "used": 0}
             questions = tuple(question(record, Path(folder) / str(at)) for at, (_, record) in enumerate(group))
-            inquiry = Inquiry(described, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, questions, ("flashinfer", "flashmla"))
+            inquiry = Inquiry(
+                described, {"VLLM_USE_FLASHINFER_SAMPLER": "0"}, questions, ("flashinfer", "flashmla", "humming")
+            )
             answers = ask(engine, inquiry, lambda _: None)
         for (name, record), answer in zip(group, answers, strict=True):
             if isinstance(answer, TraceFailed):

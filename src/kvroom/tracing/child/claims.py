@@ -22,7 +22,7 @@ _ATTENTION = ("decode", "prefill", "utils", "page", "cascade", "mla", "rope", "c
 
 def packages(without: Collection[str]) -> None:
     """Let vLLM find the packages of a GPU build, save those in ``without``."""
-    sys.meta_path.append(_Required())
+    sys.meta_path.append(_Required(without))
     if "flashinfer" not in without:
         _flashinfer()
     if "flashmla" not in without:
@@ -37,7 +37,9 @@ class _Required(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     Other packages look for them too, and go another way where they are missing.
     """
 
-    roots = frozenset({"cuda", "cutlass", "humming"})
+    def __init__(self, without: Collection[str]) -> None:
+        """All but those in ``without``."""
+        self.roots = frozenset({"cuda", "cutlass", "humming"}).difference(without)
 
     def find_spec(self, name: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         """A module of one of the packages."""
