@@ -78,9 +78,8 @@ def exact_plan(
     told = [each for each in answers if isinstance(each, Answer)]
     for each in answers:
         if isinstance(each, TraceFailed):
-            if _refused(each):
-                return _refusal(plan, engine, each.problem)
-            return _by_rules(plan, engine, f"vLLM's own code stopped at the step '{each.step}': {each.problem}")
+            stopped = f"vLLM's own code stopped at the step '{each.step}': {each.problem}"
+            return _refusal(plan, engine, each, stopped) if _refused(each) else _by_rules(plan, engine, stopped)
     prediction = predict(_with(setup, told))
     answer = told[prediction.stage]
     notes = (*plan.notes, *_notes(answer, engine, prediction, plan.prediction.settings))
@@ -117,9 +116,9 @@ def _refused(failed: TraceFailed) -> bool:
     return failed.step == _CONFIGURATION and failed.problem.startswith(_REFUSALS)
 
 
-def _refusal(plan: Plan, engine: Engine, problem: str) -> Exact:
+def _refusal(plan: Plan, engine: Engine, failed: TraceFailed, problem: str) -> Exact:
     """``plan`` without a ledger, since vLLM ends before it has one; elsewhere the launch may start."""
-    verdict = Verdict(Status.UNKNOWN, "config", problem.partition(": ")[2])
+    verdict = Verdict(Status.UNKNOWN, "config", failed.problem.partition(": ")[2])
     prediction = Prediction(plan.prediction.setup, plan.prediction.rules, verdict)
     notes = (*plan.notes, _MAYBE_HERE)
     return Exact(replace(plan, prediction=prediction, notes=notes), None, engine, problem)
