@@ -24,8 +24,6 @@ pytestmark = pytest.mark.engine
 EXAMPLES = {environment.NEWEST: 2000}
 OTHERS = 1000
 RELEASES = os.environ.get("KVROOM_ENGINE_RELEASES", "").split() or [environment.NEWEST, *environment.OLDER]
-NARROW = "padded-spec per-token page"
-"""An assertion of vLLM's on pages of a few bytes a token, which no checkpoint has: a few random launches meet it."""
 REFUSALS = {"NotImplementedError", "AssertionError", "TypeError", "ValueError", "ZeroDivisionError"}
 
 
@@ -91,8 +89,6 @@ def _difference(launch: Launch, answer: dict[str, Any]) -> str:
     except EngineError as error:
         return "" if refused in REFUSALS else f"kvroom refuses ({error}), vLLM plans {answer}"
     pool = capacity_of_stages(layouts, launch.available, launch.settings, launch.args.num_gpu_blocks_override)
-    if refused == "AssertionError" and answer["error"].startswith(NARROW):
-        return ""
     if pool.error is not None or refused:
         if pool.error == answer.get("error"):
             return ""

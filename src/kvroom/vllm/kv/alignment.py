@@ -94,9 +94,8 @@ def _attention_token(context: Context) -> tuple[int, bool, bool]:
 def _with_two_dtypes(context: Context, blocks: Blocks) -> Blocks:
     """Quantised pages as large as those of the layers that keep the model's dtype."""
     first = next((layer.cache for layer in context.shape.caches if isinstance(layer.cache, AttentionCache)), None)
-    if first is None:
-        return blocks
-    heads, size, dtype = kv_heads_per_rank(first.kv_heads, context.tp), first.head_size, context.settings.dtype
+    own = first or context.shape  # a model of states alone is asked by its config's heads
+    heads, size, dtype = kv_heads_per_rank(own.kv_heads, context.tp), own.head_size, context.settings.dtype
     quantized = attention_bytes(heads, size, size, context.cache_dtype, dtype, "full", context.rules)
     if context.cache_dtype.startswith("turboquant_") and context.rules["kv_aligns_turboquant_unpacked"]:
         quantized = 2 * heads * size

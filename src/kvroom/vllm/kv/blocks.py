@@ -185,8 +185,15 @@ def align_dtypes(
 ) -> Shared:
     """The block at which a quantised layer's page covers an unquantised one's (``--kv-cache-dtype-skip-layers``).
 
-    Mirrors platforms/interface.py: _align_heterogeneous_kv_block_size.
+    Mirrors platforms/interface.py: _align_heterogeneous_kv_block_size. Raises EngineError where quantising makes a
+    token larger, as it does for the narrowest heads.
     """
+    if plain_bytes < quantized_bytes:
+        raise EngineError(
+            f"padded-spec per-token page ({plain_bytes}B) < primary ({quantized_bytes}B); a higher-precision padded"
+            " spec must not be smaller than the quantized primary.",
+            "Leave out --kv-cache-dtype-skip-layers, or the quantised KV cache.",
+        )
     if plain_bytes == quantized_bytes:
         return Shared(block, None)
     step = max(sizes.smallest, block)
