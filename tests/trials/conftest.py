@@ -7,26 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.engine.tiny import CONFIG
 from tests.trials.fake_vllm import write_fake
 
 from kvroom.trials.store import Store
-
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "vocab_size": 512,
-    "hidden_size": 128,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "max_position_embeddings": 32768,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-6,
-}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kvroom.errors import short
 from kvroom.redaction import clean
@@ -23,17 +23,12 @@ _MOVING = 100
 """Characters of a line, and of one that moves."""
 
 
-class Steps:
-    """Shows the steps of a job; ``steps`` is how many are to come."""
+class Moving:
+    """A line that moves on a terminal, while the job lasts; ``_bar`` is None elsewhere."""
 
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._step = 0
-        self._text = ""
-        self._shown = time.monotonic()
-        self._bar: Bar | None = None
+    _bar: Bar | None = None
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -47,6 +42,16 @@ class Steps:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class Steps(Moving):
+    """Shows the steps of a job; ``steps`` is how many are to come."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._step = 0
+        self._text = ""
+        self._shown = time.monotonic()
 
     def step(self, text: str) -> None:
         """The next step begins."""

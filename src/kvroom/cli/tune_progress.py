@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
 
+from kvroom.cli.progress import Moving
 from kvroom.errors import short
 from kvroom.redaction import clean
 from kvroom.trials.changes import shown
@@ -14,39 +13,20 @@ from kvroom.trials.question import Question
 from kvroom.trials.standing import Judgement
 from kvroom.trials.trial import Forecast, Proposal, State, Trial
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
 _LINE, _MOVING = 400, 100
 """Characters of a line, and of one that moves."""
 _FIRST = 90.0
 """Seconds that a trial is taken to last before one was seen."""
 
 
-class TuneProgress:
+class TuneProgress(Moving):
     """Shows the trial, the stage of its start, and the time that may be left."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._bar: Bar | None = None
         self._lasted: list[float] = []
         self._launches, self._begun = 0, time.monotonic()
         self._trial = ""
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-            columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-            self._bar = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True)
-            self._bar.start()
-            self._bar.add_task("")
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def proposed(self, number: int, proposal: Proposal, forecast: Forecast, launches: int, most: int) -> None:
         """Say what is launched, and what the ledger expects of it."""
