@@ -33,16 +33,24 @@ from kvroom.trials.store import Store
 from kvroom.trials.supervise import Process, Server, free_port, wait_until_ready
 from kvroom.trials.trial import Forecast, Proposal, State, Trial
 
-SEQS, BATCHED = (2, 4, 8, 16, 32, 64), (512, 1024, 2048, 4096)
+SEQS, BATCHED = (4, 8, 16, 32, 64, 128), (512, 1024, 2048, 4096)
 LAUNCHES = 8
-LOAD = Load(input_len=64, output_len=16, concurrency=32, requests=32)
+LOAD = Load(input_len=64, output_len=32, concurrency=64, requests=128)
 ENV = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-WORDS = ("--enforce-eager", "--distributed-executor-backend", "uni", "--kv-cache-memory-bytes", "67108864")
+WORDS = (
+    "--load-format",
+    "dummy",
+    "--enforce-eager",
+    "--distributed-executor-backend",
+    "uni",
+    "--kv-cache-memory-bytes",
+    "67108864",
+)
 
 
 class Told:

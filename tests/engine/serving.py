@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,15 +56,22 @@ def whole_release(version: str) -> Path:
 @contextmanager
 def served(model: Path, log: Path, *words: str, tree: Path | None = None) -> Iterator[str]:
     """The URL of a server of ``model``, started with ``words`` more; ``tree``: another release's files."""
+    command = [str(interpreter()), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    with started([*command, "--served-model-name", NAME, *words], log, tree=tree) as url:
+        yield url
+
+
+@contextmanager
+def started(command: Sequence[str], log: Path, *, tree: Path | None = None) -> Iterator[str]:
+    """The URL of what ``command`` starts, with what a small machine without a GPU needs beside it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(interpreter()), "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--model", str(model), "--served-model-name", NAME, "--enforce-eager"]
-    command += ["--load-format", "dummy", "--distributed-executor-backend", "uni", *words]
+    here = ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--load-format", "dummy"]
+    words = [*command, *here, "--distributed-executor-backend", "uni"]
     environ = {**os.environ, **SETTINGS, **({} if tree is None else {"PYTHONPATH": str(tree)})}
     with log.open("w") as stream:
-        child = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=environ)
+        child = subprocess.Popen(words, stdout=stream, stderr=subprocess.STDOUT, env=environ)
         try:
             _wait(child, f"http://127.0.0.1:{port}", log)
             yield f"http://127.0.0.1:{port}"

@@ -15,6 +15,7 @@ from kvroom.trials.prepare import Asked, Prepared, prepare
 from kvroom.trials.run import Tuner
 from kvroom.trials.standing import Judgement
 from kvroom.trials.store import Store
+from kvroom.trials.supervise import Process
 from kvroom.trials.trial import Forecast, Proposal, Trial
 
 
@@ -46,6 +47,9 @@ class Listener:
 
     def stage(self, number: int, name: str) -> None:
         self.stages.append((number, name))
+
+    def running(self, number: int, processes: tuple[Process, ...], container: str) -> None:
+        """Nothing."""
 
     def came(self, trial: Trial) -> None:
         self.trials.append(trial)

@@ -13,14 +13,6 @@ from tests.trials.fakes import Listener, Measures, prepared
 from kvroom.errors import UsageError
 from kvroom.trials.launch import PORT, Done, Order
 from kvroom.trials.launchers.ray import RayLauncher
-from kvroom.trials.supervise import Process
-
-
-class Quiet(Listener):
-    """Also takes processes."""
-
-    def running(self, number: int, processes: tuple[Process, ...], container: str) -> None:
-        """Nothing."""
 
 
 def test_without_ray_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +59,7 @@ def orders(command: list[str], folder: Path, *lengths: int) -> list[Order]:
 @pytest.mark.filterwarnings("ignore")
 def test_several_trials_run_at_once_and_their_logs_come_back(cluster: Any, command: list[str], tmp_path: Path) -> None:
     launcher = RayLauncher(Measures(), gpus=0)
-    done: list[Done] = launcher.carry_out(orders(command, tmp_path, 4096, 8192, 999_999), Quiet())
+    done: list[Done] = launcher.carry_out(orders(command, tmp_path, 4096, 8192, 999_999), Listener())
 
     assert launcher.width == 2
     assert [each.ready is not None for each in done] == [True, True, False]

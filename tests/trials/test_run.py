@@ -93,7 +93,7 @@ def test_a_server_that_dies_while_it_is_measured_is_a_failed_trial(
     pids = tmp_path / "pids"
 
     def kill(count: int) -> None:
-        if count == 1:  # in the second trial
+        if count == 2:  # in the second trial
             os.kill(int(pids.read_text().splitlines()[-1].split()[0]), signal.SIGKILL)
             time.sleep(0.5)
 
@@ -152,7 +152,7 @@ def test_a_run_that_was_killed_goes_on_without_repeating_and_leaves_no_orphan(
 ) -> None:
     pids = tmp_path / "pids"
     words = [f"FAKE_LOG_PID={pids}", *command, *POOL]
-    interrupted(words, store, tmp_path, hang=1)
+    interrupted(words, store, tmp_path, hang=2)
     (run,) = store.runs()
     assert len(store.trials(run)) == 1
     assert len(store.unfinished(run)) == 1

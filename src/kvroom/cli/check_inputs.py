@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvroom.errors import KvroomError, UsageError, short
-from kvroom.files import reason, too_large
+from kvroom.files import open_stream, reason, too_large
 from kvroom.launches.files import LONGEST, decoded, files_in, found_in, is_manifest, launches_in, nothing_in
 from kvroom.launches.launch import Found, Unread
 from kvroom.plans.check import Item, check_found, check_text
@@ -87,7 +87,7 @@ def _read_file(name: str) -> str:
         if name == "-":
             data = sys.stdin.buffer.read(LONGEST + 1)
         else:
-            with Path(name).open("rb") as file:
+            with open_stream(Path(name)) as file:
                 data = file.read(LONGEST + 1)
         if len(data) > LONGEST:
             raise too_large(LONGEST)

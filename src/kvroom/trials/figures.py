@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean, median
 from typing import Any, Protocol
 
@@ -19,8 +19,10 @@ class Load:
     concurrency: int = 8
     """Requests in flight."""
     requests: int = 16
-    warm_up: int = 1
-    """Requests before it that do not count."""
+
+    def warm_up(self) -> Load:
+        """Requests before it that do not count: as many as are in flight, so that every size of batch was seen."""
+        return replace(self, requests=min(self.requests, self.concurrency))
 
     def words(self) -> str:
         """The load in words, for people."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from kvroom.trials.figures import Load, Measures, Peak, Sample
 from kvroom.trials.memory import Memory
+from kvroom.trials.noise import noise_of
 from kvroom.trials.supervise import Process, Server, check_port, free_port, wait_until_ready
 
 PORT = "{port}"
@@ -21,6 +23,10 @@ _LEFT_FOR = 30.0
 """Seconds in which the driver must have back what a server held."""
 _BACK = 256 << 20
 """Bytes that may be other programs' doing."""
+_STEADY = 0.015
+"""A speed is known when its standard error is no larger, relative to the mean: see ``noise``."""
+_MORE = 4
+"""How many times the repeats are measured to get there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,19 +120,30 @@ def _once(order: Order, measure: Measures, memory: Memory, watch: Watch) -> Done
 
 def _measured(order: Order, url: str, measure: Measures, on_stage: Callable[[str], None]) -> list[Sample]:
     """The repeats, and the proof of the length after them; its failure counts, its speed does not."""
-    samples = []
-    for number in range(order.repeats):
-        on_stage(f"measure {number + 1}/{order.repeats}")
+    on_stage("warm up")
+    first = measure(url, order.load.warm_up())
+    if first.failures and not first.throughput:
+        return [first]  # nothing is served
+    samples: list[Sample] = []
+    while len(samples) < order.repeats or _is_unsteady(samples, order.repeats):
+        on_stage(f"measure {len(samples) + 1}/{max(order.repeats, len(samples) + 1)}")
         samples.append(measure(url, order.load))
         if samples[-1].failures and not samples[-1].throughput:
-            return samples  # nothing is served
+            return samples
     if order.proof is not None:
         on_stage("longest request")
-        proof = measure(url, Load(max(1, order.proof - 8), 8, 1, 1, warm_up=0))
+        proof = measure(url, Load(max(1, order.proof - 8), 8, 1, 1))
         if proof.failures:
             text = proof.problem or "a request of full length was not answered"
             samples.append(Sample(None, None, samples[-1].throughput, failures=proof.failures, problem=text))
     return samples
+
+
+def _is_unsteady(samples: Sequence[Sample], repeats: int) -> bool:
+    """Whether the speed is known too badly after ``repeats`` to tell trials apart, and more may be measured."""
+    noise = noise_of([[sample.throughput for sample in samples]])
+    error = noise.deviation / math.sqrt(len(samples)) if noise.deviation is not None else 0.0
+    return error > _STEADY and len(samples) < _MORE * repeats
 
 
 @contextmanager

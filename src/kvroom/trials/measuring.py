@@ -30,7 +30,7 @@ class ServerMeasures:
                 concurrency=load.concurrency,
                 requests=load.requests,
                 access=access,
-                warm_up=load.warm_up,
+                warm_up=0,
                 pool=False,
                 timeout=self.timeout,
                 max_seconds=self.timeout * 4,
