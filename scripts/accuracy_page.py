@@ -1,7 +1,7 @@
 """The page of what is held against vLLM, ``docs/accuracy.md``: ``python scripts/accuracy_page.py > docs/accuracy.md``.
 
 It counts the golden answers under ``tests/data``; ``make test`` fails when one of them is no longer met. The tables of
-launches are what ``benchmarks.accuracy``, ``benchmarks.tracing`` and ``benchmarks.peers`` kept with ``--write``.
+launches and runs are what ``benchmarks.accuracy``, ``tracing``, ``throughput`` and ``peers`` kept with ``--write``.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def accuracy_page() -> str:
     kept = json.loads(LAUNCHES.read_text("utf-8"))
     text = _HEAD + "\n".join(lines) + "\n" + _TAIL.format(changed=kept["changed"]) + public_launches(kept)
     peers = runpy.run_path(str(LAUNCHES.parent / "peers" / "page.py"))["side_by_side"]()
-    return text + traced_launches(json.loads(TRACED.read_text("utf-8"))) + peers
+    speeds = runpy.run_path(str(LAUNCHES.with_name("throughput_page.py")))["speeds"]()
+    return text + traced_launches(json.loads(TRACED.read_text("utf-8"))) + speeds + peers
 
 
 def traced_launches(kept: dict[str, Any]) -> str:

@@ -177,3 +177,9 @@ def test_a_deployment_and_json_cannot_both_be_had(capsys) -> None:
 def test_an_unset_variable_is_not_the_whole_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", ""]) == 2
     assert "empty" in capsys.readouterr().err
+
+
+def test_a_name_with_a_line_break_stays_on_one_line(tmp_path: Path, capsys) -> None:
+    (tmp_path / "odd\nname.yaml").write_text(FITS)
+    assert run(["check", str(tmp_path), "--offline"]) == 0
+    assert r"odd\nname.yaml:10" in capsys.readouterr().out

@@ -95,5 +95,5 @@ def parse_memory(text: str, *, least: int = 1) -> int:
         raise UsageError(f"'{text[:40]}' is not a size of memory.", "Write it as in 24GiB or 24564MiB.")
     size = int(number * unit)
     if not least <= size <= KIB * KIB * GIB:
-        raise UsageError(f"'{text}' cannot be the memory of a GPU.", "Write a size above zero, as in 24GiB.")
+        raise UsageError(f"'{text}' is too little or too much memory.", "Write a size as in 24GiB.")
     return size

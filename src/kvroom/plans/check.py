@@ -14,6 +14,7 @@ from kvroom.launches.read import read_command, read_words
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
 from kvroom.plans.request import Request, checked_env
+from kvroom.units import GIB
 from kvroom.vllm.releases import parse_release
 
 Item = Plan | Unanswered | Unread
@@ -87,7 +88,9 @@ def check_found(
 def _check_request(request: Request) -> None:
     """Raise KvroomError for a card or release that nobody knows, before every launch is said to lack it."""
     if request.gpu is not None:
-        find_device(parse_gpu(request.gpu)[0], parse_memory(request.gpu_memory) if request.gpu_memory else None)
+        find_device(
+            parse_gpu(request.gpu)[0], parse_memory(request.gpu_memory, least=GIB) if request.gpu_memory else None
+        )
     if request.vllm is not None:
         parse_release(request.vllm)
 

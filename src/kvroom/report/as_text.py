@@ -18,7 +18,7 @@ from kvroom.ledger.verdict import Status
 from kvroom.plans.plan import Plan
 from kvroom.remedies.remedy import Remedy
 from kvroom.report.command import show_command
-from kvroom.report.terminal import COLOUR, Part, line, print_parts, prose
+from kvroom.report.terminal import COLOUR, Part, line, place, print_parts, prose
 from kvroom.units import GIB, show_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _heading(plan: Plan) -> Iterator[Part]:
     setup = plan.prediction.setup
     machine = setup.machine
     if plan.source is not None:
-        yield line(f"{plan.source}:{plan.line or 1}", "dim")
+        yield line(place(plan.source, plan.line), "dim")
     where = f"{machine.count} x {machine.device.name}"
     yield line(f"{setup.args.model} on {where}, vLLM {setup.release}", "bold")
     verdict = plan.verdict

@@ -13,7 +13,7 @@ from kvroom.report.as_json import cleaned, plan_data
 from kvroom.report.as_text import print_plan
 from kvroom.report.command import show_command
 from kvroom.report.schema import SCHEMA
-from kvroom.report.terminal import COLOUR, Part, line, print_parts, prose
+from kvroom.report.terminal import COLOUR, Part, line, place, print_parts, prose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,11 +89,11 @@ def _short(item: Item) -> Iterator[Part]:
     if isinstance(item, Plan):
         yield from _short_plan(item)
         return
-    place = f"{item.source}:{item.line}" if item.source else f"line {item.line}"
+    where = place(item.source, item.line) if item.source else f"line {item.line}"
     if isinstance(item, Unanswered):
-        yield prose("UNKNOWN  ", f"{place}  {f'{item.name}: ' if item.name else ''}{item.reason}")
+        yield prose("UNKNOWN  ", f"{where}  {f'{item.name}: ' if item.name else ''}{item.reason}")
     else:
-        yield prose("UNREADABLE  ", f"{place}  {item.problem}")
+        yield prose("UNREADABLE  ", f"{where}  {item.problem}")
     if item.cure:
         yield prose("     ", item.cure, "dim")
 
@@ -108,7 +108,7 @@ def _short_plan(plan: Plan) -> Iterator[Part]:
     if pool is not None and pool.fits and verdict.status is not Status.FAILS:
         room = f": {pool.tokens:,} tokens, {pool.max_concurrency:.2f} x {pool.max_model_len:,}"
     at = f" at stage {verdict.stage}" if verdict.stage else ""
-    head = f"{verdict.status.upper()}  {plan.source}:{plan.line or 1}  {where}{room}{at}"
+    head = f"{verdict.status.upper()}  {place(plan.source or '', plan.line)}  {where}{room}{at}"
     yield line(head, COLOUR[verdict.status])
     if verdict.status is not Status.FITS:
         said = (verdict.message or verdict.left_out or "").split("\n")[0]

@@ -70,7 +70,7 @@ def _searched(answer: Answer) -> str:
     found = answer.found
     return (
         f"{found.judged:,} candidates through the ledger and {found.ruled_out:,} ruled out by their size, on "
-        f"{answer.cards} cards, up to {answer.problem.most} GPUs"
+        f"{answer.cards} card{'s' * (answer.cards != 1)}, up to {answer.problem.most} GPUs"
     )
 
 

@@ -43,6 +43,15 @@ def prose(lead: str, text: str, style: str = "") -> Prose:
     return Prose(lead, line(text, style))
 
 
+def place(source: str, number: int | None) -> str:
+    r"""A line of a file, on one line whatever the file is called.
+
+    >>> print(place("odd\nname.sh", 3))
+    odd\nname.sh:3
+    """
+    return f"{source.encode('unicode_escape').decode() if not source.isprintable() else source}:{number or 1}"
+
+
 def print_parts(parts: Iterable[Part], console: Console) -> None:
     """Print ``parts``; only on a terminal prose is wrapped, since other programs take a line as one."""
     for part in parts:
