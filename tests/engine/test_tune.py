@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +139,33 @@ def test_a_launch_that_fails_is_cured_by_what_its_log_says(
     assert "KVR203" in second["proposal"]["why"]
 
 
-def test_two_trials_run_at_once_on_a_ray_cluster(command: list[str], asked: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    words = [*asked, "--goal", "context=8k", "--max-trials", "2", "--launcher", "ray", "--json", "--", *command]
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """The address of a Ray cluster of this machine with room for two trials."""
+    ray = pytest.importorskip("ray")
+    context = ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield context.address_info["address"]
+    ray.shutdown()
+
+
+def test_two_trials_run_at_once_on_a_ray_cluster(
+    cluster: str, command: list[str], asked: list[str], tmp_path: Path
+) -> None:
+    placed = ["--launcher", "ray", "--ray-address", cluster]
+    words = [*asked, "--goal", "context=16k", "--max-trials", "3", *placed, "--json", "--", *command]
     done = run([*words, "--kv-cache-memory-bytes", str(64 << 20)], tmp_path)
-    printed, _ = done.communicate(timeout=4 * START_S)
+    printed, _ = done.communicate(timeout=6 * START_S)
     assert done.returncode == 0, (tmp_path / "said").read_text()
 
-    found = json.loads(printed)["trials"]
-    assert [trial["state"] for trial in found] == ["started", "started"]
-    assert all(trial["node"] for trial in found)
+    first, *others = json.loads(printed)["trials"]
+    assert [trial["state"] for trial in (first, *others)] == ["started"] * 3
+    assert [trial["proposal"]["changes"]["max_model_len"] for trial in others] == [8192, 16384]
+    assert all(trial["node"] for trial in (first, *others))
+    begins, ends = zip(*(_times(Path(trial["log"])) for trial in others), strict=True)
+    assert max(begins) < min(ends)
+
+
+def _times(log: Path) -> tuple[str, str]:
+    """The first and the last moment of a log, within one day."""
+    found = re.findall(r" \d\d-\d\d (\d\d:\d\d:\d\d) ", log.read_text("utf-8", "replace"))
+    return found[0], found[-1]
