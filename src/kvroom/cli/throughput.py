@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvroom.cli.options import PASS_ON, PassesOn, variables
 from kvroom.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvroom.throughput.tables import TableReader
 
 
 @click.command(cls=PassesOn, context_settings=PASS_ON)
@@ -25,6 +28,11 @@ from kvroom.errors import UsageError
     help="One run measured on this machine: concurrency=16,input=1024,output=128,tpot=12.3ms, or a result of "
     "`vllm bench serve`.",
 )
+@click.option(
+    "--perf",
+    type=click.Choice(["aiconfigurator"]),
+    help="Show times by NVIDIA's measured kernels beside the roofline (needs kvroom[perf]).",
+)
 @click.option("--vllm", help="vLLM release whose rules to use. Default: the installed one, else the newest known.")
 @click.option("--assume-quantization", help="Price the model as if its weights were stored so: awq, fp8, w4a16, ...")
 @click.option("--env", multiple=True, help="An environment variable of the launch, NAME=VALUE.")
@@ -39,6 +47,7 @@ def throughput(
     ttft: str | None,
     tpot: str | None,
     measured: str | None,
+    perf: str | None,
     env: tuple[str, ...],
     as_json: bool,
     **asked: Any,
@@ -54,6 +63,7 @@ def throughput(
     from kvroom.throughput.estimate import Load, estimate, scale_of
     from kvroom.throughput.measured import read_measured
 
+    reader = _reader() if perf is not None else None
     words = args[2:] if list(args[:2]) == ["vllm", "serve"] else args
     load = Load(tokens(input_len, "--input-len"), tokens(output_len, "--output-len"))
     batches = counts(concurrency, "--concurrency") if concurrency is not None else ()
@@ -67,12 +77,24 @@ def throughput(
         run = read_measured(measured)
         scale = scale_of(prediction, Load(run.prompt, run.answer), run.concurrency, run.tpot)
     found = estimate(prediction, load, batches, ttft=first, tpot=each, scale=scale)
+    tables = None
+    if reader is not None:
+        from kvroom.throughput.tables import beside
+
+        tables = beside(found, reader, offline=bool(asked["offline"]))
     if as_json:
         from kvroom.report.throughput_json import throughput_data
 
-        write_json(throughput_data(found, plan.notes))
+        write_json(throughput_data(found, plan.notes, tables))
         return
     from kvroom.report.throughput_text import print_throughput
 
     targets = " and ".join([f"TTFT {ttft}"] * (ttft is not None) + [f"TPOT {tpot}"] * (tpot is not None))
-    show(lambda console: print_throughput(found, targets, plan.notes, console))
+    show(lambda console: print_throughput(found, targets, plan.notes, console, tables))
+
+
+def _reader() -> TableReader:
+    """The packaged reader of kernel tables; UsageError where its package is missing."""
+    from kvroom.throughput.aiconfigurator import Aiconfigurator
+
+    return Aiconfigurator()

@@ -8,10 +8,11 @@ from typing import Any
 from kvroom.report.as_json import cleaned
 from kvroom.report.schema import SCHEMA
 from kvroom.throughput.estimate import Estimate
+from kvroom.throughput.tables import Tabled
 
 
-def throughput_data(found: Estimate, notes: Sequence[str]) -> dict[str, Any]:
-    """``found`` ready for ``json.dumps``."""
+def throughput_data(found: Estimate, notes: Sequence[str], tables: Tabled | None = None) -> dict[str, Any]:
+    """``found`` ready for ``json.dumps``, with what ``tables`` of kernels say where they were asked."""
     setup = found.prediction.setup
     data = {
         "schema": SCHEMA,
@@ -45,6 +46,18 @@ def throughput_data(found: Estimate, notes: Sequence[str]) -> dict[str, Any]:
         "runs": found.fit.runs,
         "cards": list(found.fit.cards),
         "card_basis": found.card.basis,
+        "tables": None if tables is None else _tables(tables),
         "notes": list(notes),
     }
     return {key: cleaned(value) for key, value in data.items()}
+
+
+def _tables(tables: Tabled) -> dict[str, Any]:
+    return {
+        "source": tables.source,
+        "rows": [
+            {"concurrency": row.concurrency, "ttft": row.ttft, "tpot": row.tpot, "throughput": row.throughput}
+            for row in tables.rows
+        ],
+        "note": tables.note,
+    }
