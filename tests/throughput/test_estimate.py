@@ -169,7 +169,9 @@ def test_measured_words_and_files(tmp_path: object) -> None:
         '"mean_tpot_ms": 9.5, "mean_ttft_ms": 55.0, "request_rate": "inf"}'
     )
     assert read_measured(str(file)) == Measured(8, 1024, 128, pytest.approx(0.0095))
-    for text in ("[1]", "{}", "nonsense", '{"completed": 1e9999}'):
+    file.write_text("lines of a log")
+    assert read_measured(str(file)) is None
+    for text in ("[1]", "{}", '{"completed": 1e9999}'):
         file.write_text(text)
         with pytest.raises(UsageError, match="--measured"):
             read_measured(str(file))

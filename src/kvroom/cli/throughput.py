@@ -10,6 +10,8 @@ from kvroom.cli.options import PASS_ON, PassesOn, variables
 from kvroom.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvroom.ledger.predict import Prediction
+    from kvroom.throughput.estimate import Scale
     from kvroom.throughput.tables import TableReader
 
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 @click.option(
     "--measured",
     metavar="RUN|FILE",
-    help="One run measured on this machine: concurrency=16,input=1024,output=128,tpot=12.3ms, or a result of "
-    "`vllm bench serve`.",
+    help="What was measured on this machine: concurrency=16,input=1024,output=128,tpot=12.3ms, a result of "
+    "`vllm bench serve`, or the server's log.",
 )
 @click.option(
     "--perf",
@@ -60,8 +62,7 @@ def throughput(
     from kvroom.plans.make import plan_tokens
     from kvroom.plans.request import Request
     from kvroom.sizing.quantities import counts, seconds, tokens
-    from kvroom.throughput.estimate import Load, estimate, scale_of
-    from kvroom.throughput.measured import read_measured
+    from kvroom.throughput.estimate import Load, estimate
 
     reader = _reader() if perf is not None else None
     words = args[2:] if list(args[:2]) == ["vllm", "serve"] else args
@@ -74,8 +75,7 @@ def throughput(
     plan = plan_tokens(words, variables(env), Request(**asked, learned=True))
     prediction, scale = plan.prediction, None
     if measured is not None:
-        run = read_measured(measured)
-        scale = scale_of(prediction, Load(run.prompt, run.answer), run.concurrency, run.tpot)
+        scale = _scale(prediction, measured)
     found = estimate(prediction, load, batches, ttft=first, tpot=each, scale=scale)
     tables = None
     if reader is not None:
@@ -91,6 +91,18 @@ def throughput(
 
     targets = " and ".join([f"TTFT {ttft}"] * (ttft is not None) + [f"TPOT {tpot}"] * (tpot is not None))
     show(lambda console: print_throughput(found, targets, plan.notes, console, tables))
+
+
+def _scale(prediction: Prediction, measured: str) -> Scale:
+    """What a run, a benchmark's result or a server's log says of this machine."""
+    from kvroom.throughput.estimate import Load, engine_of, scale_of
+    from kvroom.throughput.measured import read_measured
+    from kvroom.throughput.served import scale_of_log
+
+    run = read_measured(measured)
+    if run is None:
+        return scale_of_log(engine_of(prediction), measured)
+    return scale_of(prediction, Load(run.prompt, run.answer), run.concurrency, run.tpot)
 
 
 def _reader() -> TableReader:

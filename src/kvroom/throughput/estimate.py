@@ -248,9 +248,14 @@ def scale_of(prediction: Prediction, load: Load, concurrency: int, tpot: float) 
     for _ in range(4):  # longer steps let more requests meet, so that one division is not enough
         again = replace(engine, scale=Scale(factor)).closed(load, concurrency)
         factor *= tpot / again.tpot if again.tpot and 0.05 < factor < 20 else 1.0
+    return believable(factor, f"a measured TPOT of {1000 * tpot:g} ms")
+
+
+def believable(factor: float, what: str) -> Scale:
+    """The scale of ``factor``; UsageError where nobody's machine is so far from the roofline."""
     if not 0.05 < factor < 20:
         raise UsageError(
-            f"A measured TPOT of {1000 * tpot:g} ms is {factor:.3g} times the predicted {1000 * found.tpot:.1f} ms.",
+            f"{what[:1].upper()}{what[1:]} comes to {factor:.3g} times what is predicted.",
             "Check the unit, and that it was measured on this card, model and load.",
         )
     return Scale(factor, measured=True)

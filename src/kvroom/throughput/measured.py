@@ -1,7 +1,11 @@
-"""What somebody measured: ``vllm bench serve --save-result`` files, and figures written on the command line."""
+"""What somebody measured: ``vllm bench serve --save-result`` files, and figures written on the command line.
+
+A server's log is read by ``kvroom.throughput.served``.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +17,7 @@ from kvroom.files import read_limited, reason
 _LARGEST = 64_000_000
 _CURE = (
     "Write it as in --measured concurrency=16,input=1024,output=128,tpot=12.3ms, or name the file that "
-    "`vllm bench serve --save-result` wrote."
+    "`vllm bench serve --save-result` wrote, or the server's log."
 )
 
 
@@ -27,15 +31,21 @@ class Measured:
     tpot: float
 
 
-def read_measured(text: str) -> Measured:
-    """The run that ``text`` writes or whose file it names; UsageError where it is neither."""
+def read_measured(text: str) -> Measured | None:
+    """The run that ``text`` writes or whose file it names, None where that file is a log.
+
+    Raises UsageError where it is neither.
+    """
     if "=" in text:
         return _from_words(text)
     try:
         data = json.loads(read_limited(Path(text).expanduser(), _LARGEST))
-    except (OSError, ValueError, RuntimeError, RecursionError) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is no JSON"
-        raise UsageError(f"--measured {short(text)} cannot be used: {why}.", _CURE) from None
+    except (ValueError, RecursionError):
+        return None
+    except (OSError, RuntimeError) as error:
+        if getattr(error, "errno", None) == errno.EFBIG:
+            return None
+        raise UsageError(f"--measured {short(text)} cannot be used: {reason(error)}.", _CURE) from None
     return _from_result(data, text)
 
 
