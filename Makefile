@@ -16,6 +16,7 @@ test: $(VENV)/.dev  ## Formatting, lint, types, tests.
 	$(BIN)/python -m pytest -m "not engine"
 
 engine: $(VENV)/.dev  ## Compare with real vLLM (downloads about 700 MB, 4 GB on disk).
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray]'
 	KVROOM_ENGINE_DIR=$(ENGINE_DIR) $(BIN)/python -m tests.engine.environment
 	KVROOM_ENGINE_DIR=$(ENGINE_DIR) $(BIN)/python -m pytest -m engine tests/engine
 
