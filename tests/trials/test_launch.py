@@ -13,6 +13,7 @@ from tests.trials.fakes import Listener
 from kvroom.trials.figures import Load, Sample
 from kvroom.trials.launch import PORT, Order, carry_out
 from kvroom.trials.memory import HostMemory
+from kvroom.trials.noise import Noise
 
 LOAD = Load(50, 20, concurrency=4, requests=16)
 
@@ -31,16 +32,17 @@ class Rates:
 
 
 @pytest.mark.parametrize(
-    ("rates", "repeats", "times"),
+    ("rates", "repeats", "before", "times"),
     [
-        pytest.param([100.0], 3, 3, id="steady"),
-        pytest.param([100.0], 1, 1, id="one repeat tells no noise"),
-        pytest.param([97.0, 103.0], 2, 5, id="until the mean is known"),
-        pytest.param([50.0, 150.0], 2, 8, id="four times as often at most"),
+        pytest.param([100.0], 3, None, 3, id="steady"),
+        pytest.param([100.0], 1, None, 1, id="one repeat tells no noise"),
+        pytest.param([97.0, 103.0], 2, None, 5, id="until the mean is known"),
+        pytest.param([50.0, 150.0], 2, None, 8, id="four times as often at most"),
+        pytest.param([100.0], 2, 0.03, 4, id="other trials were noisy"),
     ],
 )
 def test_a_speed_is_measured_until_it_is_known(
-    command: list[str], tmp_path: Path, rates: list[float], repeats: int, times: int
+    command: list[str], tmp_path: Path, rates: list[float], repeats: int, before: float | None, times: int
 ) -> None:
     assigned, *words = command
     order = Order(
@@ -50,6 +52,7 @@ def test_a_speed_is_measured_until_it_is_known(
         log=tmp_path / "log",
         load=LOAD,
         repeats=repeats,
+        noise=Noise(before),
         timeout=60,
     )
     measures = Rates(cycle(rates))

@@ -173,14 +173,16 @@ def test_the_same_answers_lead_to_the_same_questions() -> None:
     assert questions(3) == questions(3)
 
 
-@pytest.mark.parametrize(
-    ("knee", "batch", "fall"), list(product((1, 4, 12, 40), (0.9, 1.0, 1.15), (0.0, 0.05))), ids=str
-)
-def test_eight_launches_find_a_point_near_the_best_of_the_grid(knee: float, batch: float, fall: float) -> None:
-    speed = saturating(knee, batch, fall)
-    best = max(speed(seqs, batched) for seqs in SEQS for batched in BATCHED)
-    world = World(speed=speed, noise=0.005)
-    chosen = kept(searched(world, "throughput", most=8))
-
-    assert len(world.launched) <= 8
-    assert speed(chosen["max_num_seqs"], chosen["max_num_batched_tokens"]) >= 0.95 * best
+@pytest.mark.parametrize(("noise", "missed"), [(0.005, 0), (0.03, 0), (0.05, 6)])
+def test_eight_launches_find_a_point_near_the_best_of_the_grid(noise: float, missed: int) -> None:
+    """120 machines, and how many of them may end further than 5 % from the best of 24 settings."""
+    far = 0
+    for knee, batch, fall in product((1, 4, 12, 40), (0.9, 1.0, 1.15), (0.0, 0.05)):
+        speed = saturating(knee, batch, fall)
+        best = max(speed(seqs, batched) for seqs in SEQS for batched in BATCHED)
+        for seed in range(5):
+            world = World(speed=speed, noise=noise, seed=seed)
+            chosen = kept(searched(world, "throughput", most=8))
+            assert len(world.launched) <= 8
+            far += speed(chosen["max_num_seqs"], chosen["max_num_batched_tokens"]) < 0.95 * best
+    assert far <= missed

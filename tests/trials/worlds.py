@@ -6,10 +6,13 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kvroom.trials.figures import Figures, Load, Peak, Sample
 from kvroom.trials.goal import parse_goal, parse_limit
+from kvroom.trials.launch import Order, is_unsteady
+from kvroom.trials.noise import noise_of
 from kvroom.trials.platform import Platform
 from kvroom.trials.search import Search
 from kvroom.trials.trial import Forecast, Proposal, State, Trial
@@ -53,6 +56,7 @@ class World:
         self.random = random.Random(self.seed)
         self.number = 0
         self.launched: list[Proposal] = []
+        self.rates: list[list[float]] = []
 
     def trial(self, proposal: Proposal) -> Trial:
         """What comes of a launch."""
@@ -86,13 +90,15 @@ class World:
         return Trial(number=self.number, proposal=proposal, state=State.STARTED, forecast=forecast, figures=figures)
 
     def samples(self, changes: Mapping[str, Any]) -> list[Sample]:
-        """Two repeats."""
+        """Two repeats, or as many as a launch is measured."""
         seqs, batched = int(changes.get("max_num_seqs") or 256), int(changes.get("max_num_batched_tokens") or 2048)
-        speed = self.speed(seqs, batched)
-        return [
-            Sample(self.ttft(seqs, batched), 0.02, speed * self.random.gauss(1, self.noise), kv_peak=0.3)
-            for _ in range(2)
-        ]
+        order = Order(number=0, words=(), log=Path(), load=Load(), repeats=2, noise=noise_of(self.rates))
+        samples: list[Sample] = []
+        while len(samples) < order.repeats or is_unsteady(samples, order):
+            speed = self.speed(seqs, batched) * self.random.gauss(1, self.noise)
+            samples.append(Sample(self.ttft(seqs, batched), 0.02, speed, kv_peak=0.3))
+        self.rates.append([sample.throughput for sample in samples])
+        return samples
 
 
 def searched(

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kvroom.trials.figures import Load, Measures, Peak, Sample
 from kvroom.trials.memory import Memory
-from kvroom.trials.noise import noise_of
+from kvroom.trials.noise import Noise, noise_of
 from kvroom.trials.supervise import Process, Server, check_port, free_port, wait_until_ready
 
 PORT = "{port}"
@@ -40,6 +40,8 @@ class Order:
     log: Path
     load: Load
     repeats: int = 3
+    noise: Noise = Noise(None)
+    """What the trials before it show of the machine."""
     proof: int | None = None
     """The length that one request is to have, to prove that it is served."""
     timeout: float = 900.0
@@ -125,7 +127,7 @@ def _measured(order: Order, url: str, measure: Measures, on_stage: Callable[[str
     if first.failures and not first.throughput:
         return [first]  # nothing is served
     samples: list[Sample] = []
-    while len(samples) < order.repeats or _is_unsteady(samples, order.repeats):
+    while len(samples) < order.repeats or is_unsteady(samples, order):
         on_stage(f"measure {len(samples) + 1}/{max(order.repeats, len(samples) + 1)}")
         samples.append(measure(url, order.load))
         if samples[-1].failures and not samples[-1].throughput:
@@ -139,11 +141,14 @@ def _measured(order: Order, url: str, measure: Measures, on_stage: Callable[[str
     return samples
 
 
-def _is_unsteady(samples: Sequence[Sample], repeats: int) -> bool:
-    """Whether the speed is known too badly after ``repeats`` to tell trials apart, and more may be measured."""
-    noise = noise_of([[sample.throughput for sample in samples]])
-    error = noise.deviation / math.sqrt(len(samples)) if noise.deviation is not None else 0.0
-    return error > _STEADY and len(samples) < _MORE * repeats
+def is_unsteady(samples: Sequence[Sample], order: Order) -> bool:
+    """Whether the speed is known too badly to tell trials apart, and more may be measured.
+
+    A few repeats may lie together by luck, so that what the trials before showed counts as well.
+    """
+    own = noise_of([[sample.throughput for sample in samples]])
+    deviation = max(own.deviation or 0.0, order.noise.deviation or 0.0)
+    return deviation / math.sqrt(len(samples)) > _STEADY and len(samples) < _MORE * order.repeats
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from kvroom.trials.ending import Ending, ending_of
 from kvroom.trials.foresee import Foresight
 from kvroom.trials.launch import Launcher, Order
 from kvroom.trials.launchers.docker import remove
+from kvroom.trials.noise import noise_of
 from kvroom.trials.orders import order_of
 from kvroom.trials.progress import Progress
 from kvroom.trials.question import Question
@@ -189,7 +190,8 @@ class Tuner:
         launches = self._launches + len(orders) + 1
         self._progress.proposed(number, proposal, forecast, launches, self._question.most)
         order = order_of(self._question, self.run.id, number, proposal, folder, self._proof(proposal))
-        orders.append((order, proposal, forecast))
+        noise = noise_of(trial.throughputs for trial in self._known.values())
+        orders.append((replace(order, noise=noise), proposal, forecast))
 
     def _proof(self, proposal: Proposal) -> int | None:
         """The goal's length, where this trial is the first to serve it."""

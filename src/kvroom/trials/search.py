@@ -150,19 +150,25 @@ class Search(Standing):
     def _climb(
         self, name: str, rungs: Sequence[int], why: str
     ) -> Generator[tuple[Proposal, ...], list[Trial], int | None]:
-        """Go up ``rungs`` while each is kept; the one that was not, None where all were."""
+        """Go along ``rungs`` while they are kept; the first after the last that was, None where all were.
+
+        Where a rung makes no difference the next one is tried as well: two small steps may be one that shows.
+        """
+        failed: int | None = None
         for chunk in _chunks(rungs, self._width):
             trials = yield from self._several([({name: rung}, why) for rung in chunk])
             for rung, trial in zip(chunk, trials, strict=False):
-                if not self.judge(trial):
-                    return rung
-        return None
+                if self.judge(trial):
+                    failed = None
+                elif failed is not None or not self.makes_no_difference(trial):
+                    return failed or rung
+                else:
+                    failed = rung
+        return failed
 
     def _down(self, name: str, least: int, why: str) -> Asking:
         """Half of ``name`` while it pays; where that was tried before, nothing is asked anew."""
-        while (now := self.value(name)) and now // 2 >= least:
-            if not (yield from self._gains({name: now // 2}, why)):
-                return
+        yield from self._climb(name, list(_halves(self.value(name), least)), why)
 
     def _gains(self, step: Changes, why: str) -> Generator[tuple[Proposal, ...], list[Trial], bool]:
         """Try one step; whether it is kept."""
@@ -220,6 +226,13 @@ def _rungs(now: int | None, most: int, factor: int) -> Iterator[int]:
     """Values above ``now`` up to ``most``, each ``factor`` times the one before; none where ``now`` is unknown."""
     while now and now < most:
         now = min(now * factor, most)
+        yield now
+
+
+def _halves(now: int | None, least: int) -> Iterator[int]:
+    """Values below ``now`` down to ``least``, each half of the one before; none where ``now`` is unknown."""
+    while now and now // 2 >= least:
+        now //= 2
         yield now
 
 

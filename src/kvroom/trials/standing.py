@@ -10,6 +10,8 @@ from kvroom.trials.noise import Change, noise_of
 from kvroom.trials.trial import State, Trial
 from kvroom.trials.ways import LENGTH, SEQS, Terms
 
+_NO_DIFFERENCE = "no difference beyond the noise"
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -77,7 +79,11 @@ class Standing:
         if change is Change.BETTER:
             return ""
         said = f"{figures.throughput:.4g} tokens/s against {kept.figures.throughput:.4g}"
-        return f"no difference beyond the noise: {said}" if change is Change.SAME else f"slower: {said}"
+        return f"{_NO_DIFFERENCE}: {said}" if change is Change.SAME else f"slower: {said}"
+
+    def makes_no_difference(self, trial: Trial) -> bool:
+        """Whether ``trial`` is as good as what is kept, for all that the repeats tell."""
+        return self.against(trial).startswith(_NO_DIFFERENCE)
 
     def progress(self, trial: Trial) -> float:
         """How near to the goal ``trial`` is, 1 where it is met."""
