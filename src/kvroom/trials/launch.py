@@ -40,7 +40,7 @@ class Order:
     log: Path
     load: Load
     repeats: int = 3
-    noise: Noise = Noise(None)
+    noise: Noise = field(default_factory=Noise)
     """What the trials before it show of the machine."""
     proof: int | None = None
     """The length that one request is to have, to prove that it is served."""

@@ -31,7 +31,7 @@ class Change(StrEnum):
 class Noise:
     """How far repeats lie apart, relative to their mean."""
 
-    deviation: float | None
+    deviation: float | None = None
     """The pooled standard deviation of one repeat; None where nothing was repeated."""
 
     def of(self, first: int, second: int) -> float:
