@@ -406,3 +406,26 @@ def test_what_cannot_be_told_says_why(container: str, says: str) -> None:
 )
 def test_what_starts_no_server_holds_nothing(text: str) -> None:
     assert read_manifest(text, "m.yaml") == []
+
+
+def test_a_secret_in_a_flag_is_one_where_it_stands_in_the_file_itself() -> None:
+    launch = one(
+        """
+        kind: Pod
+        spec:
+          containers:
+          - name: vllm
+            image: vllm/vllm-openai:v0.28.0
+            args:
+            - --model=Qwen/Qwen3-8B
+            - --api-key
+            - sk-abcdefabcdef
+            - --hf-token=$(HF_TOKEN)
+            env:
+            - name: HF_TOKEN
+              value: hf_abcdefghijkl
+        """
+    )
+    assert launch.pod is not None
+    assert launch.pod.open_secrets == ("HF_TOKEN", "--api-key")
+    assert launch.pod.lines["--api-key"] == 9

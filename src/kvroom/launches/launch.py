@@ -28,7 +28,7 @@ class Pod:
     startup_seconds: int | None = None
     """Seconds that the probes leave for the start, None where none restarts it."""
     open_secrets: tuple[str, ...] = ()
-    """Environment variables whose secret stands in the manifest."""
+    """Environment variables and flags whose secret stands in the manifest."""
     part: str = ""
     """Why a GPU here is less than a card (MIG, a limit of its memory), empty where it is a whole one."""
     lines: Mapping[str, int] = field(default_factory=dict)

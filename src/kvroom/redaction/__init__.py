@@ -10,13 +10,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvroom.redaction.cleaning import UNSEEN, Cleaner, clean, clean_command
-from kvroom.redaction.named import is_secret_name
+from kvroom.redaction.named import is_secret_flag, is_secret_name
 from kvroom.redaction.tokens import MASK
 
 if TYPE_CHECKING:
     from kvroom.redaction.identity import Anonymizer, anonymous
 
-__all__ = ["MASK", "UNSEEN", "Anonymizer", "Cleaner", "anonymous", "clean", "clean_command", "is_secret_name"]
+__all__ = [
+    "MASK",
+    "UNSEEN",
+    "Anonymizer",
+    "Cleaner",
+    "anonymous",
+    "clean",
+    "clean_command",
+    "is_secret_flag",
+    "is_secret_name",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from kvroom.redaction.named import FLAG, left_open, mask_named, mask_next
+from kvroom.redaction.named import is_secret_flag, left_open, mask_named, mask_next
 from kvroom.redaction.tokens import MASK, mask_tokens
 
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
@@ -110,7 +110,7 @@ def clean_command(tokens: Sequence[str]) -> list[str]:
             cleaned.append(MASK)
             continue
         name, equals, _ = token.partition("=")
-        hide = re.fullmatch(FLAG, name) is not None
+        hide = is_secret_flag(name)
         cleaned.append(f"{name}={MASK}" if hide and equals else clean(token))
         hide = hide and not equals
     return cleaned

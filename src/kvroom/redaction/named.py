@@ -165,6 +165,15 @@ def _judge(name: str, *, query: bool = False, assigned: bool = True) -> int:
     return _NO
 
 
+def is_secret_flag(flag: str) -> bool:
+    """Whether the value of ``flag`` is a secret.
+
+    >>> is_secret_flag("--api-key"), is_secret_flag("--hf-token"), is_secret_flag("--tokenizer")
+    (True, True, False)
+    """
+    return re.fullmatch(FLAG, flag) is not None
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a text under ``name`` is to be taken for a secret.
 

@@ -16,7 +16,10 @@ RULE = Rule(
     Severity.WARNING,
     "A token or key is written into the manifest.",
     explanation(
-        what="Looks for environment variables named like a secret (`HF_TOKEN`, `VLLM_API_KEY`) with a value.",
+        what="""
+            Looks for environment variables named like a secret (`HF_TOKEN`, `VLLM_API_KEY`) with a value, and for flags
+            (`--api-key`, `--hf-token`) with one.
+            """,
         why="""
             Manifests go into repositories, tickets and `kubectl describe`; the token is then no secret any more.
             Placeholders and references are not reported.
@@ -32,13 +35,18 @@ RULE = Rule(
     ),
 )
 
+_VARIABLES = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}
+"""Flags, and the variables that say the same."""
+
 
 def find(placed: Placed) -> Iterator[Finding]:
-    """One finding for each variable."""
+    """One finding for each variable and flag."""
     for name in placed.pod.open_secrets:
-        cure = "valueFrom: {secretKeyRef: ...}" if placed.pod.cluster else f"the bare name, - {name}"
+        variable = _VARIABLES.get(name, name)
+        cure = "valueFrom: {secretKeyRef: ...}" if placed.pod.cluster else f"the bare name, - {variable}"
+        done = f"Set {variable} in place of the flag" if name.startswith("-") else "Keep it elsewhere"
         yield RULE.found(
             f"{name} is written out.",
             evidence=(placed.shown(name, name),),
-            advice=(f"Take it from a secret: {cure}. Revoke this one.",),
+            advice=(f"{done}, by {cure}. Revoke this one.",),
         )

@@ -10,7 +10,7 @@ from kvroom.errors import UsageError
 from kvroom.launches.containers import ContainerRun
 from kvroom.launches.launch import DEFAULT_SHARED_MEMORY, Found, Pod
 from kvroom.launches.manifests.documents import concerns_vllm
-from kvroom.launches.manifests.environment import is_open_secret
+from kvroom.launches.manifests.environment import is_open_secret, open_flags
 from kvroom.launches.manifests.interpolation import interpolated
 from kvroom.launches.manifests.pods import token_lines, unanswered
 from kvroom.launches.manifests.quantity import docker_size
@@ -68,6 +68,7 @@ def _service(name: str, service: Tree, source: str, known: Mapping[str, str], ca
     found: list[Found] = []
     for launch in launches_of(run, source, service.line):
         at = token_lines(launch.tokens, service)
+        flags = open_flags(launch.tokens, at, service.document.rows)
         found.append(
             replace(
                 launch,
@@ -75,7 +76,7 @@ def _service(name: str, service: Tree, source: str, known: Mapping[str, str], ca
                 token_lines=at,
                 gpu_hint=launch.gpu_hint if launch.gpu_hint is not None else gpus,
                 cards=(card,) if card else (),
-                pod=pod,
+                pod=replace(pod, open_secrets=(*secrets, *flags), lines={**places, **flags}),
             )
         )
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvroom.errors import UsageError
 from kvroom.launches.manifests.tree import Tree
 from kvroom.launches.variables import Word
+from kvroom.redaction import is_secret_flag
 
 _REFERENCE = re.compile(r"\$\$|\$\((?P<name>[-._A-Za-z0-9]+)\)")
 _LONGEST = 100_000
@@ -106,6 +107,18 @@ def put_in(word: Word, env: Environment) -> Word:
 
     text = _REFERENCE.sub(one, word.text)
     return Word(text, tuple(dict.fromkeys(unknown)), word.arguments)
+
+
+def open_flags(tokens: Sequence[str], lines: Sequence[int], rows: Sequence[str]) -> dict[str, int]:
+    """Flags whose secret stands in the file itself, with their lines; not those that a variable fills in."""
+    found = {}
+    for at, token in enumerate(tokens[: len(lines)]):
+        flag, equals, value = token.partition("=")
+        place = at if equals else min(at + 1, len(lines) - 1)
+        value = value if equals else tokens[place]
+        if is_secret_flag(flag) and is_open_secret(value) and value in rows[lines[place] - 1]:
+            found[flag] = lines[place]
+    return found
 
 
 def is_open_secret(value: str) -> bool:

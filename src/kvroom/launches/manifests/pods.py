@@ -9,7 +9,7 @@ from kvroom.errors import UsageError
 from kvroom.launches.containers import ContainerRun
 from kvroom.launches.launch import DEFAULT_SHARED_MEMORY, Found, Launch, Pod, Unanswered
 from kvroom.launches.manifests.cards import cards_of, gpus_of
-from kvroom.launches.manifests.environment import Environment, is_open_secret, put_in, read_environment
+from kvroom.launches.manifests.environment import Environment, is_open_secret, open_flags, put_in, read_environment
 from kvroom.launches.manifests.quantity import quantity
 from kvroom.launches.manifests.tree import Tree
 from kvroom.launches.read import launches_of
@@ -92,6 +92,7 @@ def placed(launch: Launch, container: Tree, pod: Tree, around: Around, env: Envi
         "probe": probe_line or container.line,
         **env.lines,
     }
+    flags = open_flags(launch.tokens, lines, container.document.rows)
     here = Pod(
         around.kind,
         container.get("name").shown,
@@ -101,9 +102,9 @@ def placed(launch: Launch, container: Tree, pod: Tree, around: Around, env: Envi
         around.nodes,
         shared,
         seconds,
-        secrets,
+        (*secrets, *flags),
         part or cards.part,
-        places,
+        {**places, **flags},
     )
     count = gpus * around.nodes if gpus else None
     return replace(
