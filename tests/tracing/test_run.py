@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,26 @@ def test_a_failure_is_named(tmp_path: Path, code: str, step: str, says: str) -> 
     assert isinstance(failed, TraceFailed)
     assert failed.step == step
     assert says in failed.problem
+
+
+def test_what_an_old_transformers_does_not_know_is_asked_again_with_the_newer_one(tmp_path: Path) -> None:
+    """The first folder of the path is the older one's; only the question that failed is asked again."""
+    line = ANSWER.replace("\n", " ").encode() + b"\n"
+    unknown = FAILED.replace('"x"', '"Transformers does not recognize this architecture."').replace("}}", "}}\\n")
+    code = f"""old = os.environ["PYTHONPATH"].count(os.pathsep)
+for number, _ in enumerate(asked["questions"]):
+    if old and number == 1:
+        {unknown}
+    else:
+        os.write(fd, {line!r})
+"""
+    both = replace(engine(tmp_path, code), pythonpath=(tmp_path / "old", tmp_path))
+    three = Inquiry(CARD, {}, ONE.questions * 3)
+
+    assert all(isinstance(each, Answer) for each in ask(both, three, lambda _: None))
+    code = f"import pathlib; pathlib.Path('{tmp_path}/asked').open('a').write(str(len(asked['questions'])))\n" + code
+    ask(replace(engine(tmp_path, code), pythonpath=(tmp_path / "old", tmp_path)), three, lambda _: None)
+    assert (tmp_path / "asked").read_text() == "31"
 
 
 def test_each_question_has_an_answer_or_a_reason(tmp_path: Path) -> None:

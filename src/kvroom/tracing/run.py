@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ main(int(sys.argv[2]))
 _VALIDATION = re.compile(
     r"validation errors? for \w+\n\s*(?:Value error, |Assertion failed, )?(.*?) \[type=", re.DOTALL
 )
+_TOO_OLD = "Transformers does not recognize this architecture"
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME")
 """Variables that the child inherits; what steers vLLM comes with the question alone."""
 
@@ -100,8 +101,23 @@ def ask(
     """For each question of ``inquiry`` the answer of ``engine``, or the step at which vLLM's code stopped.
 
     ``on_step`` hears of each step; the whole may take ``patience_s`` seconds a question.
-    The child is ended whatever happens, and its files are removed.
+    The child is ended whatever happens, and its files are removed. An engine may have a transformers of its release's
+    time before the base's; what that one does not know is asked again with the newer one, as whoever serves such a
+    model installs it.
     """
+    found = _asked(engine, inquiry, on_step, patience_s)
+    unknown = [at for at, each in enumerate(found) if isinstance(each, TraceFailed) and _TOO_OLD in each.problem]
+    if unknown and len(engine.pythonpath) > 1:
+        newer = replace(engine, pythonpath=engine.pythonpath[1:])
+        again = replace(inquiry, questions=tuple(inquiry.questions[at] for at in unknown))
+        for at, answer in zip(unknown, _asked(newer, again, on_step, patience_s), strict=True):
+            found[at] = answer
+    return found
+
+
+def _asked(
+    engine: Engine, inquiry: Inquiry, on_step: Callable[[str], None], patience_s: float
+) -> list[Answer | TraceFailed]:
     with TemporaryDirectory(prefix="kvroom-trace-") as folder, (Path(folder) / "output").open("w+b") as output:
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as events:
