@@ -72,10 +72,10 @@ def test_a_failure_is_named(tmp_path: Path, code: str, step: str, says: str) -> 
     assert says in failed.problem
 
 
-def test_what_an_old_transformers_does_not_know_is_asked_again_with_the_newer_one(tmp_path: Path) -> None:
+def test_a_configuration_that_an_old_transformers_does_not_know_is_tried_with_the_newer_one(tmp_path: Path) -> None:
     """The first folder of the path is the older one's; only the question that failed is asked again."""
     line = ANSWER.replace("\n", " ").encode() + b"\n"
-    unknown = FAILED.replace('"x"', '"Transformers does not recognize this architecture."').replace("}}", "}}\\n")
+    unknown = FAILED.replace("build", "resolve the configuration").replace("}}", "}}\\n")
     code = f"""old = os.environ["PYTHONPATH"].count(os.pathsep)
 for number, _ in enumerate(asked["questions"]):
     if old and number == 1:

@@ -14,7 +14,7 @@ from kvroom.ledger.verdict import Status, Verdict
 from kvroom.plans.plan import Plan
 from kvroom.tracing.engines import Engine, find_engine
 from kvroom.tracing.question import inquiry_about
-from kvroom.tracing.run import Answer, Asker, TraceFailed, ask
+from kvroom.tracing.run import CONFIGURATION, Answer, Asker, TraceFailed, ask
 from kvroom.units import show_bytes
 from kvroom.vllm.kv.capacity import capacity
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kvroom.vllm.settings import Settings
 
 
-_CONFIGURATION = "resolve the configuration"
 _REFUSALS = ("ValidationError", "ValueError", "NotImplementedError", "AssertionError")
 _MAYBE_HERE = (
     "vLLM's own code refuses the configuration. What refuses may be the environment asked (its transformers, files that"
@@ -113,7 +112,7 @@ def not_traced(prediction: Prediction) -> str:
 
 def _refused(failed: TraceFailed) -> bool:
     """Whether vLLM itself turned the configuration down, rather than the trace being short of something."""
-    return failed.step == _CONFIGURATION and failed.problem.startswith(_REFUSALS)
+    return failed.step == CONFIGURATION and failed.problem.startswith(_REFUSALS)
 
 
 def _refusal(plan: Plan, engine: Engine, failed: TraceFailed, problem: str) -> Exact:

@@ -34,7 +34,8 @@ main(int(sys.argv[2]))
 _VALIDATION = re.compile(
     r"validation errors? for \w+\n\s*(?:Value error, |Assertion failed, )?(.*?) \[type=", re.DOTALL
 )
-_TOO_OLD = "Transformers does not recognize this architecture"
+CONFIGURATION = "resolve the configuration"
+"""The step at which vLLM refuses what it is told, or does not understand it."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME")
 """Variables that the child inherits; what steers vLLM comes with the question alone."""
 
@@ -102,16 +103,16 @@ def ask(
 
     ``on_step`` hears of each step; the whole may take ``patience_s`` seconds a question.
     The child is ended whatever happens, and its files are removed. An engine may have a transformers of its release's
-    time before the base's; what that one does not know is asked again with the newer one, as whoever serves such a
-    model installs it.
+    time before the base's; a configuration that is not understood with it is tried with the newer one, as whoever
+    serves such a model has installed it.
     """
     found = _asked(engine, inquiry, on_step, patience_s)
-    unknown = [at for at, each in enumerate(found) if isinstance(each, TraceFailed) and _TOO_OLD in each.problem]
+    unknown = [at for at, each in enumerate(found) if isinstance(each, TraceFailed) and each.step == CONFIGURATION]
     if unknown and len(engine.pythonpath) > 1:
         newer = replace(engine, pythonpath=engine.pythonpath[1:])
         again = replace(inquiry, questions=tuple(inquiry.questions[at] for at in unknown))
         for at, answer in zip(unknown, _asked(newer, again, on_step, patience_s), strict=True):
-            found[at] = answer
+            found[at] = answer if isinstance(answer, Answer) else found[at]
     return found
 
 
