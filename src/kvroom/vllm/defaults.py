@@ -18,14 +18,13 @@ from kvroom.vllm.features import (
     concurrent_batches,
     hybrid_manager,
     model_runner,
-    speculative_method,
-    speculative_tokens,
     state_mode,
 )
 from kvroom.vllm.length import resolve_length
 from kvroom.vllm.refusals import StartRefused, refuse
 from kvroom.vllm.rules import Rules
 from kvroom.vllm.settings import Settings
+from kvroom.vllm.speculation import speculative_method, speculative_tokens, verify_speculation
 
 __all__ = ["StartRefused", "resolve"]
 
@@ -56,6 +55,7 @@ def resolve(args: EngineArgs, shape: ModelShape, machine: Machine, rules: Rules,
     check_batch(rules, tokens, seqs, length.max_model_len, chunked=chunked)
     _check_heads(args, shape, rules)
     _check_quantization(args, shape, device, rules)
+    verify_speculation(args.speculative_config, shape, rules)
     states = state_mode(args, shape, rules, prefix_caching=prefix)
     _check_states(args, rules, states, chunked=chunked)
     runner = "V1" if engine == "V0" else model_runner(args, shape, device, rules, pooling=pooling, states=states)

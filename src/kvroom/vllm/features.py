@@ -7,13 +7,13 @@ VllmConfig.__post_init__, use_v2_model_runner, max_concurrent_batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from kvroom.devices.device import Device
 from kvroom.models.shape import AttentionCache, AttentionKind, ModelShape
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.refusals import refuse
 from kvroom.vllm.rules import Rules
+from kvroom.vllm.speculation import speculative_method
 
 _V0_OPTIONS = (
     "preemption_mode",
@@ -26,31 +26,6 @@ _V0_OPTIONS = (
 """Options that only the V0 engine has."""
 _V1_METHODS = frozenset({"ngram", "eagle", "eagle3"})
 _EXECUTORS = frozenset({"mp", "uni", "external_launcher"})
-
-
-def speculative_method(config: Mapping[str, Any] | None) -> str | None:
-    """The method of ``--speculative-config`` in vLLM's words, ``mtp`` for all multi-token predictors.
-
-    None without speculation. A model without a method is told by its name, as vLLM tells it.
-    """
-    if not config:
-        return None
-    method = str(config.get("method") or "").lower()
-    model = str(config.get("model") or "").lower()
-    if not method:
-        if model in ("ngram", "[ngram]"):
-            return "ngram"
-        named = (word for word in ("eagle3", "eagle", "medusa", "dflash", "dspark", "mlp_speculator") if word in model)
-        return next(named, "mtp" if not model or "mtp" in model else "draft_model")
-    return "mtp" if method.endswith("mtp") else method
-
-
-def speculative_tokens(config: Mapping[str, Any] | None) -> int:
-    """Tokens proposed a step: ``num_speculative_tokens``, else one (a checkpoint's own layer), 0 without."""
-    if not config:
-        return 0
-    tokens = config.get("num_speculative_tokens")
-    return int(tokens) if tokens is not None else 1
 
 
 def choose_engine(
