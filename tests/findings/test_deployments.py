@@ -77,3 +77,17 @@ def test_the_rule_is_found_with_its_line_and_only_there(
 
 def test_without_a_pod_none_is_found(plan: Any) -> None:
     assert not [each for each in plan.findings if each.code.startswith("KVR18")]
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "cure"),
+    [
+        ("HF_TOKEN", True, "Keep it elsewhere, by valueFrom: {secretKeyRef: ...}. Revoke this one."),
+        ("--api-key", True, "Set VLLM_API_KEY in place of the flag, by valueFrom: {secretKeyRef: ...}."),
+        ("--hf_token", False, "Set HF_TOKEN in place of the flag, by the bare name, - HF_TOKEN."),
+        ("--ssl-keyfile-password", False, "Take it out of the command. Revoke this one."),
+    ],
+)
+def test_the_cure_of_a_written_secret_is_where_it_belongs(plan: Any, name: str, cluster: bool, cure: str) -> None:
+    (finding,) = found(plan, "KVR184", open_secrets=(name,), cluster=cluster)
+    assert finding.advice[0].startswith(cure)

@@ -429,3 +429,28 @@ def test_a_secret_in_a_flag_is_one_where_it_stands_in_the_file_itself() -> None:
     assert launch.pod is not None
     assert launch.pod.open_secrets == ("HF_TOKEN", "--api-key")
     assert launch.pod.lines["--api-key"] == 9
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "[--model, Qwen/Qwen3-8B, --hf-token, --max-model-len, '8192']",
+        "[--model, Qwen/Qwen3-8B, --hf-token]",
+        "[--model, Qwen/Qwen3-8B, --api-key, $(KEY)]",
+        "[--model, Qwen/Qwen3-8B, --api-key, <your key>]",
+    ],
+)
+def test_a_flag_without_a_value_of_its_own_is_no_secret(args: str) -> None:
+    launch = one(
+        f"""
+        kind: Pod
+        spec:
+          containers:
+          - name: vllm
+            env: [{{name: KEY, value: sk-abcdefabcdef}}]
+            image: vllm/vllm-openai:v0.28.0
+            args: {args}
+        """
+    )
+    assert launch.pod is not None
+    assert not [name for name in launch.pod.open_secrets if name.startswith("-")]

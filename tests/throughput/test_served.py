@@ -72,6 +72,13 @@ def test_only_steady_stretches_of_one_engine_count() -> None:
     assert of(steady, line(0, 100, 10, 0, 20, "001"), steady, line(0, 50, 10, 0, 20, "001")) == 2
 
 
+def test_replicas_in_one_line_are_taken_apart() -> None:
+    """vLLM adds up their requests and rates, and averages how full their caches are."""
+    alone = [line(50, 100, 10, 0, 20).encode()] * 2
+    together = [line(100, 200, 20, 0, 20).replace("Engine 000", "2 Engines Aggregated").encode()] * 2
+    assert paces(together, 10_000) == paces(alone, 10_000)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -153,6 +153,20 @@ def test_differences_below_the_noise_keep_the_smaller_setting() -> None:
     assert all("no difference beyond the noise" in search.judged[trial.number].reason for trial in search.trials[1:])
 
 
+def test_where_one_step_makes_no_difference_the_next_is_tried_as_well() -> None:
+    def speed(seqs: int, batched: int) -> float:
+        return 150.0 if batched >= 8192 else 100.0
+
+    search = searched(World(speed=speed), "throughput", keep=frozenset({"max_num_seqs"}))
+    assert [trial.changes["max_num_batched_tokens"] for trial in search.trials] == [2048, 4096, 8192, 16384]
+    assert kept(search)["max_num_batched_tokens"] == 8192
+
+
+def test_two_steps_that_make_no_difference_end_the_climb() -> None:
+    search = searched(World(speed=lambda seqs, batched: 100.0), "throughput", keep=frozenset({"max_num_seqs"}))
+    assert [trial.changes["max_num_batched_tokens"] for trial in search.trials] == [2048, 4096, 8192, 1024, 512]
+
+
 def test_launches_are_never_more_than_allowed() -> None:
     for most in (1, 2, 5):
         world = World()

@@ -6,12 +6,11 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kvroom.trials.figures import Figures, Load, Peak, Sample
 from kvroom.trials.goal import parse_goal, parse_limit
-from kvroom.trials.launch import Order, is_unsteady
+from kvroom.trials.launch import is_unsteady
 from kvroom.trials.noise import noise_of
 from kvroom.trials.platform import Platform
 from kvroom.trials.search import Search
@@ -92,13 +91,11 @@ class World:
     def samples(self, changes: Mapping[str, Any]) -> list[Sample]:
         """Two repeats, or as many as a launch is measured."""
         seqs, batched = int(changes.get("max_num_seqs") or 256), int(changes.get("max_num_batched_tokens") or 2048)
-        order = Order(number=0, words=(), log=Path(), load=Load(), repeats=2, noise=noise_of(self.rates))
-        samples: list[Sample] = []
-        while len(samples) < order.repeats or is_unsteady(samples, order):
-            speed = self.speed(seqs, batched) * self.random.gauss(1, self.noise)
-            samples.append(Sample(self.ttft(seqs, batched), 0.02, speed, kv_peak=0.3))
-        self.rates.append([sample.throughput for sample in samples])
-        return samples
+        noise, rates = noise_of(self.rates), list[float]()
+        while len(rates) < 2 or is_unsteady(rates, 2, noise):
+            rates.append(self.speed(seqs, batched) * self.random.gauss(1, self.noise))
+        self.rates.append(rates)
+        return [Sample(self.ttft(seqs, batched), 0.02, rate, kv_peak=0.3) for rate in rates]
 
 
 def searched(

@@ -13,7 +13,7 @@ from kvroom.doctor.words import headline, identity, pool_lines, room_after, serv
 from kvroom.findings.finding import Finding
 from kvroom.ledger.verdict import Status
 from kvroom.report.command import show_command
-from kvroom.report.terminal import COLOUR, Part, line, print_parts, prose
+from kvroom.report.terminal import COLOUR, Part, line, place, print_parts, prose
 from kvroom.units import GIB
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, *, explain: bool = F
 def _parts(diagnosis: Diagnosis, explain: bool) -> Iterator[Part]:
     reading = diagnosis.reading
     if diagnosis.source:
-        yield line(f"{diagnosis.source}:{reading.first_line}", "dim")
+        yield line(place(diagnosis.source, reading.first_line), "dim")
     yield prose("", identity(diagnosis), "bold")
     status = diagnosis.verdict.status
     yield Text.assemble((status.upper(), f"bold {COLOUR[status]}"), "  ", line(headline(diagnosis)))

@@ -33,6 +33,8 @@ from kvroom.throughput.tables import KernelTables, NotInTables
 
 MISSING = "pip install 'kvroom[perf]'"
 _PACKAGE = "aiconfigurator_core"
+_FOLDER = "<the model>"
+"""Stands for the folder of the config, until what else is a path has been taken out."""
 _BACKEND = "vllm"
 _ATTENTION = ("model.layers.0.self_attn.q_proj",)
 
@@ -182,8 +184,8 @@ def _asked(folder: str = "", model: str = "") -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - whatever goes wrong in there (a panic in Rust is no Exception)
-        text = str(error).replace(folder, model) if folder else str(error)
-        raise NotInTables(sentence(text) or type(error).__name__) from None
+        text = sentence(str(error).replace(folder, _FOLDER) if folder else str(error)).replace(_FOLDER, model)
+        raise NotInTables(text or type(error).__name__) from None
 
 
 def sentence(text: str) -> str:

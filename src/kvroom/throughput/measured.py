@@ -43,7 +43,7 @@ def read_measured(text: str) -> Measured | None:
     except (ValueError, RecursionError):
         return None
     except (OSError, RuntimeError) as error:
-        if getattr(error, "errno", None) == errno.EFBIG:
+        if getattr(error, "errno", None) in (errno.EFBIG, errno.EINVAL):  # a pipe, or too large for a result
             return None
         raise UsageError(f"--measured {short(text)} cannot be used: {reason(error)}.", _CURE) from None
     return _from_result(data, text)

@@ -20,6 +20,8 @@ from kvroom.throughput.estimate import Engine, Scale, believable
 
 _WRITTEN = b"Avg generation throughput"
 _ENGINE = re.compile(rb"Engine (\d{1,4}): Avg")
+_TOGETHER = re.compile(rb"(\d{1,4}) Engines Aggregated")
+"""Replicas whose requests and rates one line adds up, and whose use of the cache it averages."""
 _LONGEST = 65536
 _FEWEST = 3
 _STEADY = 0.25
@@ -46,7 +48,8 @@ def paces(lines: Iterable[bytes], pool_tokens: int) -> list[Pace]:
     for line in lines:
         if _WRITTEN not in line or (now := read_moment(0, line)) is None:
             continue
-        named = _ENGINE.search(line)
+        named, together = _ENGINE.search(line), _TOGETHER.search(line)
+        replicas = int(together[1]) or 1 if together else 1
         engine = named[1] if named else b""
         last, before[engine] = before.get(engine), now
         if last is None or not last.running or not now.running or not now.generation_tps:
@@ -55,8 +58,8 @@ def paces(lines: Iterable[bytes], pool_tokens: int) -> list[Pace]:
             continue
         running = (last.running + now.running) / 2
         step = running / now.generation_tps
-        held = now.kv_percent / 100 * pool_tokens / now.running
-        found.append(Pace(running, held, step, now.prompt_tps * step))
+        held = now.kv_percent / 100 * pool_tokens * replicas / now.running
+        found.append(Pace(running / replicas, held, step, now.prompt_tps * step / replicas))
     return found
 
 

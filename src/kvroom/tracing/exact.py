@@ -140,6 +140,8 @@ def _notes(answer: Answer, engine: Engine, prediction: Prediction, settings: Set
         ]
     else:
         notes = [f"weights and activation traced {by}"]
+    if answer.newer_transformers:
+        notes.append("A newer transformers than the release's own was needed to understand the model's configuration.")
     if answer.settings.get("remote_code"):
         notes.append("The model's own code was run, since --trust-remote-code allows it.")
     backend = prediction.backend.name if prediction.backend else None

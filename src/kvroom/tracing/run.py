@@ -87,6 +87,8 @@ class Answer:
     seconds: float
     peak_rss: int
     """Bytes of main memory that the child took."""
+    newer_transformers: bool = False
+    """The release's own transformers did not understand the configuration, the base's does."""
 
 
 class Asker(Protocol):
@@ -101,7 +103,7 @@ def ask(
 ) -> list[Answer | TraceFailed]:
     """For each question of ``inquiry`` the answer of ``engine``, or the step at which vLLM's code stopped.
 
-    ``on_step`` hears of each step; the whole may take ``patience_s`` seconds a question.
+    ``on_step`` hears of each step; each try may take ``patience_s`` seconds a question.
     The child is ended whatever happens, and its files are removed. An engine may have a transformers of its release's
     time before the base's; a configuration that is not understood with it is tried with the newer one, as whoever
     serves such a model has installed it.
@@ -112,7 +114,7 @@ def ask(
         newer = replace(engine, pythonpath=engine.pythonpath[1:])
         again = replace(inquiry, questions=tuple(inquiry.questions[at] for at in unknown))
         for at, answer in zip(unknown, _asked(newer, again, on_step, patience_s), strict=True):
-            found[at] = answer if isinstance(answer, Answer) else found[at]
+            found[at] = replace(answer, newer_transformers=True) if isinstance(answer, Answer) else found[at]
     return found
 
 

@@ -121,16 +121,21 @@ def _once(order: Order, measure: Measures, memory: Memory, watch: Watch) -> Done
 
 
 def _measured(order: Order, url: str, measure: Measures, on_stage: Callable[[str], None]) -> list[Sample]:
-    """The repeats, and the proof of the length after them; its failure counts, its speed does not."""
+    """A warm-up that does not count, the repeats, and the proof of the length; its failure counts, its speed does not.
+
+    The repeats end when the speed is known, or with one whose requests fail.
+    """
     on_stage("warm up")
     first = measure(url, order.load.warm_up())
     if first.failures and not first.throughput:
         return [first]  # nothing is served
     samples: list[Sample] = []
-    while len(samples) < order.repeats or is_unsteady(samples, order):
+    while len(samples) < order.repeats or is_unsteady(
+        [sample.throughput for sample in samples], order.repeats, order.noise
+    ):
         on_stage(f"measure {len(samples) + 1}/{max(order.repeats, len(samples) + 1)}")
         samples.append(measure(url, order.load))
-        if samples[-1].failures and not samples[-1].throughput:
+        if samples[-1].failures:
             return samples
     if order.proof is not None:
         on_stage("longest request")
@@ -141,14 +146,13 @@ def _measured(order: Order, url: str, measure: Measures, on_stage: Callable[[str
     return samples
 
 
-def is_unsteady(samples: Sequence[Sample], order: Order) -> bool:
-    """Whether the speed is known too badly to tell trials apart, and more may be measured.
+def is_unsteady(rates: Sequence[float], repeats: int, noise: Noise) -> bool:
+    """Whether the speed is known too badly to tell trials apart, and more than ``repeats`` may be measured.
 
-    A few repeats may lie together by luck, so that what the trials before showed counts as well.
+    A few repeats may lie together by luck, so that the ``noise`` of the trials before counts as well.
     """
-    own = noise_of([[sample.throughput for sample in samples]])
-    deviation = max(own.deviation or 0.0, order.noise.deviation or 0.0)
-    return deviation / math.sqrt(len(samples)) > _STEADY and len(samples) < _MORE * order.repeats
+    deviation = max(noise_of([rates]).deviation or 0.0, noise.deviation or 0.0)
+    return deviation / math.sqrt(len(rates)) > _STEADY and len(rates) < _MORE * repeats
 
 
 @contextmanager

@@ -10,8 +10,6 @@ from kvroom.trials.noise import Change, noise_of
 from kvroom.trials.trial import State, Trial
 from kvroom.trials.ways import LENGTH, SEQS, Terms
 
-_NO_DIFFERENCE = "no difference beyond the noise"
-
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -19,6 +17,8 @@ class Judgement:
 
     kept: bool
     reason: str = ""
+    same: bool = False
+    """As good as what was kept, for all that the repeats tell."""
 
 
 class Standing:
@@ -49,41 +49,48 @@ class Standing:
 
     def judge(self, trial: Trial) -> bool:
         """Keep ``trial`` if it is better than what is kept: nearer to the goal, within the limits, faster."""
-        reason = self.against(trial)
-        if reason:
-            self.judged.setdefault(trial.number, Judgement(kept=False, reason=reason))
-            return False
-        self.keep(trial)
-        return True
+        judgement = self._against(trial)
+        if judgement.kept:
+            self.keep(trial)
+        else:
+            self.judged.setdefault(trial.number, judgement)
+        return judgement.kept
 
-    def against(self, trial: Trial) -> str:
-        """Why ``trial`` is not kept; empty where it is."""
+    def makes_no_difference(self, trial: Trial) -> bool:
+        """Whether ``trial`` was as good as what was kept when it was judged."""
+        return trial.number in self.judged and self.judged[trial.number].same
+
+    def _against(self, trial: Trial) -> Judgement:
+        """What ``trial`` is beside what is kept."""
         figures, kept = trial.figures, self.kept
         if trial.state is not State.STARTED or figures is None:
-            return trial.reason or "it does not start"
+            return Judgement(kept=False, reason=trial.reason or "it does not start")
         if figures.failures:
-            return f"requests failed: {figures.failures}"
+            return Judgement(kept=False, reason=f"requests failed: {figures.failures}")
         if kept is None or kept.figures is None:
-            return ""
+            return Judgement(kept=True)
         excess, before = violation(self.limits, figures), violation(self.limits, kept.figures)
         if excess > before:
             broken = max(self.limits, key=lambda limit: limit.excess(figures))
-            return f"it breaks a limit: {broken.margin(figures)}"
+            return Judgement(kept=False, reason=f"it breaks a limit: {broken.margin(figures)}")
         near, was = self.progress(trial), self.progress(kept)
         if near != was:
-            return "" if near > was else "it is further from the goal"
+            return Judgement(near > was, "" if near > was else "it is further from the goal")
         if excess < before:
-            return ""
+            return Judgement(kept=True)
+        return self._speed(trial, kept)
+
+    def _speed(self, trial: Trial, kept: Trial) -> Judgement:
+        """What ``trial`` is beside ``kept`` where only the speed decides."""
         noise = noise_of(each.throughputs for each in self.known.values())
         change = noise.change(kept.throughputs, trial.throughputs)
         if change is Change.BETTER:
-            return ""
-        said = f"{figures.throughput:.4g} tokens/s against {kept.figures.throughput:.4g}"
-        return f"{_NO_DIFFERENCE}: {said}" if change is Change.SAME else f"slower: {said}"
-
-    def makes_no_difference(self, trial: Trial) -> bool:
-        """Whether ``trial`` is as good as what is kept, for all that the repeats tell."""
-        return self.against(trial).startswith(_NO_DIFFERENCE)
+            return Judgement(kept=True)
+        rates = [each.figures.throughput if each.figures else 0.0 for each in (trial, kept)]
+        said = f"{rates[0]:.4g} tokens/s against {rates[1]:.4g}"
+        if change is Change.SAME:
+            return Judgement(kept=False, reason=f"no difference beyond the noise: {said}", same=True)
+        return Judgement(kept=False, reason=f"slower: {said}")
 
     def progress(self, trial: Trial) -> float:
         """How near to the goal ``trial`` is, 1 where it is met."""

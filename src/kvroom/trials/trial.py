@@ -90,8 +90,9 @@ class Trial:
 
     @property
     def throughputs(self) -> tuple[float, ...]:
-        """Output tokens a second of each repeat."""
-        return tuple(sample.throughput for sample in self.figures.samples) if self.figures else ()
+        """Output tokens a second of each repeat that was answered in full."""
+        samples = self.figures.samples if self.figures else ()
+        return tuple(sample.throughput for sample in samples if not sample.failures)
 
     def data(self) -> dict[str, Any]:
         """The trial as it is stored."""

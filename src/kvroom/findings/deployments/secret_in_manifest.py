@@ -35,18 +35,23 @@ RULE = Rule(
     ),
 )
 
-_VARIABLES = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}
-"""Flags, and the variables that say the same."""
+_VARIABLES = {"--api": "VLLM_API_KEY", "--hf": "HF_TOKEN"}
+"""How flags begin, also in short, and the variables that say the same."""
 
 
 def find(placed: Placed) -> Iterator[Finding]:
     """One finding for each variable and flag."""
     for name in placed.pod.open_secrets:
-        variable = _VARIABLES.get(name, name)
-        cure = "valueFrom: {secretKeyRef: ...}" if placed.pod.cluster else f"the bare name, - {variable}"
-        done = f"Set {variable} in place of the flag" if name.startswith("-") else "Keep it elsewhere"
         yield RULE.found(
             f"{name} is written out.",
             evidence=(placed.shown(name, name),),
-            advice=(f"{done}, by {cure}. Revoke this one.",),
+            advice=(f"{_cure(name, cluster=placed.pod.cluster)}. Revoke this one.",),
         )
+
+
+def _cure(name: str, *, cluster: bool) -> str:
+    variable = next((each for begin, each in _VARIABLES.items() if name.startswith(begin)), name)
+    if variable.startswith("-"):
+        return "Take it out of the command"
+    done = f"Set {variable} in place of the flag" if name.startswith("-") else "Keep it elsewhere"
+    return f"{done}, by {'valueFrom: {secretKeyRef: ...}' if cluster else f'the bare name, - {variable}'}"

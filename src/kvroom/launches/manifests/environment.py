@@ -112,11 +112,14 @@ def put_in(word: Word, env: Environment) -> Word:
 def open_flags(tokens: Sequence[str], lines: Sequence[int], rows: Sequence[str]) -> dict[str, int]:
     """Flags whose secret stands in the file itself, with their lines; not those that a variable fills in."""
     found = {}
-    for at, token in enumerate(tokens[: len(lines)]):
+    for at, token in enumerate(tokens):
         flag, equals, value = token.partition("=")
-        place = at if equals else min(at + 1, len(lines) - 1)
-        value = value if equals else tokens[place]
-        if is_secret_flag(flag) and is_open_secret(value) and value in rows[lines[place] - 1]:
+        place = at if equals else at + 1
+        if not is_secret_flag(flag) or place >= len(tokens) or (not equals and tokens[place].startswith("-")):
+            continue
+        value = value or tokens[place]
+        here = lines[place] >= lines[at] and value in rows[lines[place] - 1]
+        if here and is_open_secret(value):
             found[flag] = lines[place]
     return found
 

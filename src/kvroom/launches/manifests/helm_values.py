@@ -13,7 +13,7 @@ from kvroom.errors import UsageError
 from kvroom.launches.containers import ContainerRun
 from kvroom.launches.launch import DEFAULT_SHARED_MEMORY, Found, Pod
 from kvroom.launches.manifests.cards import cards_left, cards_of, gpus_of
-from kvroom.launches.manifests.environment import is_open_secret
+from kvroom.launches.manifests.environment import is_open_secret, open_flags
 from kvroom.launches.manifests.pods import token_lines, unanswered
 from kvroom.launches.manifests.quantity import quantity
 from kvroom.launches.manifests.tree import Tree
@@ -67,6 +67,7 @@ def _model(model: Tree, spec: Tree, source: str) -> list[Found]:
     except UsageError as error:
         return [unanswered(source, model.line, kind, error)]
     lines = token_lines(launch.tokens, model)
+    flags = open_flags(launch.tokens, lines, model.document.rows)
     ray = model.get("raySpec").get("enabled").true
     nodes = (model.get("replicaCount").whole or 1) + 1 if ray else 1
     gpus, gpu_line, part = _gpus(model)
@@ -84,7 +85,7 @@ def _model(model: Tree, spec: Tree, source: str) -> list[Found]:
         nodes,
         shared if model.get("vllmConfig", "tensorParallelSize") else DEFAULT_SHARED_MEMORY,
         seconds,
-        _secrets(model),
+        (*_secrets(model), *flags),
         part or cards.part,
         {
             "container": model.line,
@@ -93,6 +94,7 @@ def _model(model: Tree, spec: Tree, source: str) -> list[Found]:
             "shared_memory": model.get("shmSize").line or model.line,
             "probe": probe_line or model.line,
             "HF_TOKEN": model.get("hf_token").line,
+            **flags,
         },
     )
     return [

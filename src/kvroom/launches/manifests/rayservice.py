@@ -10,6 +10,7 @@ from kvroom.launches.containers import ContainerRun
 from kvroom.launches.launch import Found, Launch, Pod, Unanswered
 from kvroom.launches.manifests.cards import RAY_LABEL, card_of_label, cards_of, gpus_of
 from kvroom.launches.manifests.documents import read_documents
+from kvroom.launches.manifests.environment import open_flags
 from kvroom.launches.manifests.pods import Around, token_lines, unanswered
 from kvroom.launches.manifests.tree import Tree
 from kvroom.launches.read import launches_of
@@ -104,8 +105,11 @@ def _with_cluster(launch: Launch, llm: Tree, root: Tree, around: Around) -> Laun
         image = image or next((each.get("image").shown for each in pod.get("containers").elements()), "")
         cards = cards or cards_of(pod).names
     lines = token_lines(launch.tokens, llm)
-    places = {"container": llm.line, "gpus": line or llm.line, "image": llm.line}
-    pod_facts = Pod(around.kind, launch.tokens[0], image, True, gpus or None, max(1, nodes), None, None, lines=places)
+    flags = open_flags(launch.tokens, lines, llm.document.rows)
+    places = {"container": llm.line, "gpus": line or llm.line, "image": llm.line, **flags}
+    pod_facts = Pod(
+        around.kind, launch.tokens[0], image, True, gpus or None, max(1, nodes), None, None, tuple(flags), lines=places
+    )
     notes.append("Ray's image does not say its vLLM version.")
     return replace(
         launch,
