@@ -36,7 +36,7 @@ ALLOWED = {
     "trials": BASE
     | {"models", "devices", "vllm", "ledger", "remedies", "findings", "launches", "learned", "logs", "plans"}
     | {"environment", "doctor", "server"},
-    "throughput": BASE | {"models", "devices", "vllm", "ledger", "plans"},
+    "throughput": BASE | {"models", "devices", "vllm", "ledger", "plans", "logs"},
     "sizing": BASE | {"models", "devices", "vllm", "ledger", "plans", "throughput"},
     "plugin": BASE | {"models", "devices", "vllm", "ledger", "remedies", "learned"},
     "report": BASE
