@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 from kvroom.plans.request import Request
 from kvroom.sizing.judge import Judge
 from kvroom.sizing.layouts import counts, layouts
 from kvroom.sizing.need import Need
-from kvroom.sizing.problem import Problem, usual_devices
+from kvroom.sizing.problem import NATIVE, Problem, usual_devices
 from kvroom.sizing.search import search
 from kvroom.sizing.workers import search_in_processes
 
@@ -45,6 +46,8 @@ def main() -> None:
         )
     if jobs == 1:
         _rate()
+    else:
+        _scaling(jobs)
 
 
 def _rate() -> None:
@@ -61,6 +64,20 @@ def _rate() -> None:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     print(f"every candidate through the ledger: {judge.judged:,} in {wall:.2f} s ({cpu:.2f} s of CPU), ", end="")
     print(f"{judge.judged / wall:,.0f} a second, {judge.judged / cpu:,.0f} a second of CPU")
+
+
+def _scaling(jobs: int) -> None:
+    """A search of seconds in one process and in ``jobs``: starting a process takes half a second."""
+    seconds = []
+    for count in (1, jobs):
+        problem = replace(
+            _problem("Qwen/Qwen3-235B-A22B", 32768, 256), most=64, variants=(NATIVE, "fp8", "w4a16", "awq")
+        )
+        wall = time.perf_counter()
+        search_in_processes(problem, usual_devices(), count)
+        seconds.append(time.perf_counter() - wall)
+    print(f"a large search: {seconds[0]:.1f} s in one process, {seconds[1]:.1f} s in {jobs}, ", end="")
+    print(f"{seconds[0] / seconds[1]:.2f} times as fast")
 
 
 def _problem(model: str, context: int, concurrency: int) -> Problem:

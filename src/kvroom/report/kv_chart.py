@@ -142,7 +142,7 @@ def svg_chart(chart: Chart, title: str) -> str:
     if chart.limit:
         y = down(math.log2(chart.limit))
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#111827" stroke-dasharray="6 4"/>')
-        parts.append(f'<text x="{_WIDTH - _RIGHT + 8}" y="{y + 4:.1f}">{escape(chart.limit_label)}</text>')
+        parts.append(f'<text x="{_LEFT + 8}" y="{y - 6:.1f}">{escape(chart.limit_label)}</text>')
     for number, curve in enumerate(chart.curves):
         colour = _COLOURS[number % len(_COLOURS)]
         spots = [(across(math.log2(x)), down(math.log2(max(y, 1)))) for x, y in curve.points]

@@ -30,6 +30,7 @@ h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+td:first-child { white-space: nowrap; }
 .figures td, .figures th { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1rem 2rem; }
 figure { margin: 0; } figcaption { font-weight: 600; }
