@@ -34,9 +34,24 @@ def search_in_processes(problem: Problem, devices: Sequence[Device], jobs: int) 
     from multiprocessing import get_context
 
     jobs = max(1, min(jobs, len(devices)))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        shares = pool.map(search_share, [problem] * jobs, dealt(devices, jobs))
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(problem,)) as pool:
+        shares = pool.map(_go_on, dealt(devices, _SHARES * jobs))
         return in_order(devices, [found for share in shares for found in share])
+
+
+_SHARES = 4
+"""Parts of the search for each process: whoever is done takes the next."""
+_searchers: list[Searcher] = []
+"""In a process of a search, its searcher, which keeps what cards have in common."""
+
+
+def _begin(problem: Problem) -> None:
+    _searchers.append(Searcher(problem))
+
+
+def _go_on(devices: Sequence[Device]) -> list[tuple[str, int, Found]]:
+    return _searched(_searchers[0], devices)
 
 
 def search_on_ray(problem: Problem, devices: Sequence[Device], address: str, ray: Ray | None = None) -> Found:
@@ -57,13 +72,18 @@ def search_on_ray(problem: Problem, devices: Sequence[Device], address: str, ray
 
 def search_share(problem: Problem, devices: Sequence[Device]) -> list[tuple[str, int, Found]]:
     """One worker's cards, each with its answer."""
-    searcher = Searcher(problem)
+    return _searched(Searcher(problem), devices)
+
+
+def _searched(searcher: Searcher, devices: Sequence[Device]) -> list[tuple[str, int, Found]]:
     return [(device.id, device.total_bytes, searcher.device(device)) for device in devices]
 
 
 def dealt(devices: Sequence[Device], shares: int) -> list[list[Device]]:
-    """``devices`` dealt like cards, so that each share has small and large ones."""
-    return [list(devices[number::shares]) for number in range(shares)]
+    """``devices`` in at most ``shares`` parts; cards of one kind stay together, since they share what is resolved."""
+    kin = sorted(devices, key=lambda device: (device.vendor, device.compute_capability or (0, 0), device.total_bytes))
+    size = -(-len(kin) // shares)
+    return [kin[at : at + size] for at in range(0, len(kin), size)]
 
 
 def in_order(devices: Sequence[Device], found: Sequence[tuple[str, int, Found]]) -> Found:

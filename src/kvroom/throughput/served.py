@@ -8,6 +8,7 @@ step that the roofline predicts for as many requests of that context.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,8 @@ _ENGINE = re.compile(rb"Engine (\d{1,4}): Avg")
 _TOGETHER = re.compile(rb"(\d{1,4}) Engines Aggregated")
 """Replicas whose requests and rates one line adds up, and whose use of the cache it averages."""
 _LONGEST = 65536
-_FEWEST = 3
+_FEWEST, _MOST = 3, 2000
+"""Stretches that are needed, and that count: the last hours of a server that has run for weeks."""
 _STEADY = 0.25
 """Share by which the requests of two lines in turn may differ, so that their mean is what ran between them."""
 
@@ -42,8 +44,8 @@ class Pace:
 
 
 def paces(lines: Iterable[bytes], pool_tokens: int) -> list[Pace]:
-    """The steady stretches of a log; ``pool_tokens`` is what 100 % of the cache is."""
-    found: list[Pace] = []
+    """The newest steady stretches of a log; ``pool_tokens`` is what 100 % of the cache is."""
+    found: deque[Pace] = deque(maxlen=_MOST)
     before: dict[bytes, Moment] = {}
     for line in lines:
         if _WRITTEN not in line or (now := read_moment(0, line)) is None:
@@ -60,7 +62,7 @@ def paces(lines: Iterable[bytes], pool_tokens: int) -> list[Pace]:
         step = running / now.generation_tps
         held = now.kv_percent / 100 * pool_tokens * replicas / now.running
         found.append(Pace(running / replicas, held, step, now.prompt_tps * step / replicas))
-    return found
+    return list(found)
 
 
 def scale_of_log(engine: Engine, path: str) -> Scale:
