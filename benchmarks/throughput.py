@@ -21,6 +21,7 @@ from kvroom.throughput.card import Card, card_of
 from kvroom.throughput.costs import Costs, costs_of
 from kvroom.throughput.factors import Factors
 from kvroom.throughput.run import Limits, Outcome, Request, run
+from kvroom.throughput.scale import Scale
 from kvroom.throughput.step import step_seconds
 from kvroom.throughput.workload import capped, fixed, poisson, spread
 
@@ -189,13 +190,14 @@ def after_one(all_cases: list[Case], factors: Factors) -> dict[str, list[float]]
     for group in groups.values():
         ordered = sorted(group, key=lambda case: case.measured["tpot"])
         known = ordered[len(ordered) // 2]
-        scale = 1.0
+        scale, near = 1.0, known.predict(factors).tpot
         for _ in range(5):  # longer steps let more requests meet, so that one division is not enough
             scale *= known.measured["tpot"] / known.predict(factors, scale).tpot
         for case in ordered:
             if case is known:
                 continue
-            outcome = case.predict(factors, scale)
+            told = Scale(scale, measured=True, near=near).at(case.predict(factors).tpot)
+            outcome = case.predict(factors, told.factor)
             for name, listed in found.items():
                 if name in case.measured:
                     listed.append(getattr(outcome, name) / case.measured[name])

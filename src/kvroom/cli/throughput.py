@@ -11,7 +11,7 @@ from kvroom.errors import UsageError
 
 if TYPE_CHECKING:
     from kvroom.ledger.predict import Prediction
-    from kvroom.throughput.estimate import Scale
+    from kvroom.throughput.scale import Scale
     from kvroom.throughput.tables import TableReader
 
 

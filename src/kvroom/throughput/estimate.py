@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kvroom.errors import UsageError
 from kvroom.ledger.predict import Prediction
@@ -12,6 +12,7 @@ from kvroom.throughput.card import Card, card_of
 from kvroom.throughput.costs import Costs, costs_of
 from kvroom.throughput.factors import Factors, Fit, fitted
 from kvroom.throughput.run import Limits, Outcome, run
+from kvroom.throughput.scale import Scale, believable
 from kvroom.throughput.step import computing_seconds, reading_seconds, step_seconds
 from kvroom.throughput.workload import fixed, poisson, varied
 
@@ -26,14 +27,6 @@ class Load:
 
     prompt: int
     answer: int
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """What one measured run on this machine says: times are so many times the predicted ones."""
-
-    factor: float = 1.0
-    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +78,7 @@ class Engine:
     card: Card
     factors: Factors
     limits: Limits
-    scale: Scale = Scale()
+    scale: Scale = field(default_factory=Scale)
 
     def step(self, decodes: int, context: float, chunk: int, before: float) -> float:
         """Seconds of one step."""
@@ -176,6 +169,8 @@ def estimate(
 
 
 def _row(engine: Engine, load: Load, concurrency: int) -> Row:
+    if engine.scale.measured:
+        engine = replace(engine, scale=engine.scale.at(replace(engine, scale=Scale()).closed(load, concurrency).tpot))
     found = engine.closed(load, concurrency)
     each, context = -(-concurrency // engine.costs.dp), load.prompt + load.answer / 2
     reading = reading_seconds(engine.costs, engine.card, engine.factors, each, context, 0, 0)
@@ -248,14 +243,4 @@ def scale_of(prediction: Prediction, load: Load, concurrency: int, tpot: float) 
     for _ in range(4):  # longer steps let more requests meet, so that one division is not enough
         again = replace(engine, scale=Scale(factor)).closed(load, concurrency)
         factor *= tpot / again.tpot if again.tpot and 0.05 < factor < 20 else 1.0
-    return believable(factor, f"a measured TPOT of {1000 * tpot:g} ms")
-
-
-def believable(factor: float, what: str) -> Scale:
-    """The scale of ``factor``; UsageError where nobody's machine is so far from the roofline."""
-    if not 0.05 < factor < 20:
-        raise UsageError(
-            f"{what[:1].upper()}{what[1:]} comes to {factor:.3g} times what is predicted.",
-            "Check the unit, and that it was measured on this card, model and load.",
-        )
-    return Scale(factor, measured=True)
+    return believable(factor, found.tpot, f"a measured TPOT of {1000 * tpot:g} ms")

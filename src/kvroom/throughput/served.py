@@ -17,7 +17,8 @@ from statistics import median
 from kvroom.errors import UsageError, short
 from kvroom.files import open_stream, reason
 from kvroom.logs.serving import Moment, read_moment
-from kvroom.throughput.estimate import Engine, Scale, believable
+from kvroom.throughput.estimate import Engine
+from kvroom.throughput.scale import Scale, believable
 
 _WRITTEN = b"Avg generation throughput"
 _ENGINE = re.compile(rb"Engine (\d{1,4}): Avg")
@@ -82,8 +83,9 @@ def scale_of_log(engine: Engine, path: str) -> Scale:
             f"At least {_FEWEST} are needed: lines of `Avg generation throughput` with requests running, one after "
             "the other. Or write concurrency=16,input=1024,output=128,tpot=12.3ms.",
         )
-    factor = median(pace.step / engine.step(round(pace.running), pace.context, *_chunk(pace)) for pace in found)
-    return believable(factor, f"steps by {short(path)}")
+    told = [engine.step(round(pace.running), pace.context, *_chunk(pace)) for pace in found]
+    factor = median(pace.step / step for pace, step in zip(found, told, strict=True))
+    return believable(factor, median(told), f"steps by {short(path)}")
 
 
 def _chunk(pace: Pace) -> tuple[int, float]:
