@@ -106,12 +106,14 @@ class FakeServer:
         self._ready.set()
         await self._end.wait()
         self._listening.close()
-        for task in (engine, *self._tasks):
-            task.cancel()
-        await asyncio.gather(engine, *self._tasks, return_exceptions=True)
-        while self._writers:
-            self._writers.pop().transport.abort()
-        await asyncio.sleep(0.01)  # in which the transports close their sockets
+        engine.cancel()
+        for _ in range(3):  # who was accepted in the last moment connects meanwhile, and transports close their sockets
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(engine, *self._tasks, return_exceptions=True)
+            while self._writers:
+                self._writers.pop().transport.abort()
+            await asyncio.sleep(0.01)
 
     @property
     def _usable(self) -> int:

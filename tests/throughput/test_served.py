@@ -100,3 +100,11 @@ def test_a_file_that_is_not_there_is_one_error(engine: Engine, tmp_path: Path) -
         read_measured(str(tmp_path / "none"))
     with pytest.raises(UsageError, match="cannot be used"):
         scale_of_log(engine, str(tmp_path))
+
+
+def test_many_replicas_with_few_requests_are_no_error(engine: Engine, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    step = engine.step(1, 500, 0, 0)
+    held = 500 / engine.limits.pool_tokens * 100 / 8
+    log.write_text(line(0, 3 / step, 3, 0, held).replace("Engine 000", "8 Engines Aggregated") * 5)
+    assert scale_of_log(engine, str(log)).measured

@@ -277,3 +277,10 @@ def test_any_words_are_read_or_refused_clearly(words: list[str]) -> None:
 def test_a_flood_of_unknown_options_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match="none of vLLM"):
         parse_serve_args(["m", *(["--x", "1"] * count)], release=Release(0, 28, 0))
+
+
+@pytest.mark.parametrize("words", [["m", "--api-key=", "sk-abcdef1234"], ["--api-key=", "sk-abcdef1234", "m"]])
+def test_a_secret_that_stands_apart_from_its_flag_is_not_shown(words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_serve_args(words, {}, release=Release(0, 28, 0))
+    assert "sk-abcdef1234" not in str(caught.value)

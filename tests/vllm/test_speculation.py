@@ -55,3 +55,9 @@ def test_each_release_has_its_own_list() -> None:
     assert "medusa" not in str(message("0.33.0", **config))
     assert message("0.33.0", **config) is not None
     assert "without speculative model" in str(message("0.10.2", method="eagle3", num_speculative_tokens=3))
+
+
+@pytest.mark.parametrize("method", [["ngram"], {"a": 1}, 7])
+@pytest.mark.parametrize("release", ["0.8.5", "0.10.2", "0.32.0"])
+def test_a_method_that_is_no_text_is_refused(release: str, method: Any) -> None:
+    assert message(release, method=method, num_speculative_tokens=3) is not None

@@ -109,8 +109,8 @@ def clean_command(tokens: Sequence[str]) -> list[str]:
         if hide and not token.startswith("--"):
             cleaned.append(MASK)
             continue
-        name, equals, _ = token.partition("=")
+        name, equals, value = token.partition("=")
         hide = is_secret_flag(name)
         cleaned.append(f"{name}={MASK}" if hide and equals else clean(token))
-        hide = hide and not equals
+        hide = hide and not value
     return cleaned

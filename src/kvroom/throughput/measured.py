@@ -99,7 +99,7 @@ def _checked(found: dict[str, float], text: str) -> Measured:
     missing = {"concurrency", "input", "output", "tpot"} - found.keys()
     if missing:
         raise UsageError(f"--measured {short(text)}: {', '.join(sorted(missing))} is missing.", _CURE)
-    if not all(0 < value < 1e9 for value in found.values()):
+    if not all(0 < value < 1e9 for value in found.values()) or found["concurrency"] > 100_000:
         raise UsageError(f"--measured {short(text)}: a figure is out of reach.", _CURE)
     whole = {name: max(1, round(found[name])) for name in ("concurrency", "input", "output")}
     return Measured(whole["concurrency"], whole["input"], whole["output"], found["tpot"])

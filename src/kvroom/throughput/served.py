@@ -83,7 +83,7 @@ def scale_of_log(engine: Engine, path: str) -> Scale:
             f"At least {_FEWEST} are needed: lines of `Avg generation throughput` with requests running, one after "
             "the other. Or write concurrency=16,input=1024,output=128,tpot=12.3ms.",
         )
-    told = [engine.step(round(pace.running), pace.context, *_chunk(pace)) for pace in found]
+    told = [engine.step(max(1, round(pace.running)), pace.context, *_chunk(pace)) for pace in found]
     factor = median(pace.step / step for pace, step in zip(found, told, strict=True))
     return believable(factor, median(told), f"steps by {short(path)}")
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from kvroom.errors import UsageError
+from kvroom.redaction import MASK, is_secret_flag
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.arguments import check_range, decides, fields_of
 from kvroom.vllm.config_file import config_tokens
@@ -112,7 +113,8 @@ def _assemble(tokens: Sequence[str], items: list[Item], env: dict[str, str], rul
                 read_value(item.flag, item.option, item.values, suffixed_json=suffixed)
             passed += tokens[item.start : item.end]
     given.update({name: value for name, value in dotted.items() if decides(name)})
-    model = _model(given, positionals)
+    empty = any(token.endswith("=") and is_secret_flag(token[:-1]) for token in tokens)
+    model = _model(given, positionals, hide=empty)
     fields = fields_of(given, env, rules)
     kept_env = {key: value for key, value in env.items() if key.startswith(_ENV_PREFIXES)}
     return EngineArgs(model=model, env=kept_env, given=given, passed=tuple(passed), unknown=tuple(unknown), **fields)
@@ -146,13 +148,17 @@ def _set_key(target: dict[str, Any], item: Item, suffixed: bool) -> None:
         target[last] = value
 
 
-def _model(given: dict[str, Any], positionals: list[Item]) -> str:
-    """The model that the line names: ``--model``, else the first word that belongs to no option."""
+def _model(given: dict[str, Any], positionals: list[Item], *, hide: bool) -> str:
+    """The model that the line names: ``--model``, else the first word that belongs to no option.
+
+    With ``hide`` a word may be the secret of a flag that it stands apart from, and is not shown.
+    """
     words = [item.option for item in positionals]
     model = str(given.pop("model")) if "model" in given else words.pop(0) if words else ""
     if words:
+        word, name = (MASK, MASK) if hide else (words[0][:60], model[:60])
         raise UsageError(
-            f"'{words[0][:60]}' belongs to no option, and the model is '{model[:60]}' already.",
+            f"'{word}' belongs to no option, and the model is '{name}' already.",
             "Write --flag value, or quote a value that has spaces.",
         )
     return model

@@ -24,6 +24,7 @@ def verify_speculation(config: Mapping[str, Any] | None, shape: ModelShape, rule
     if known is not None and method is not None and method not in known:
         *others, last = (f"'{each}'" for each in known)
         refuse(rules, "refuse_speculative_method", known=f"{', '.join(others)} or {last}")
+    method = str(method) if method is not None else None
     own_layers = str(method).endswith("mtp") or (method is None and shape.draft_caches)
     if config.get("model") or method in _ALONE or own_layers:
         return
