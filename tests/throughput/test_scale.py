@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.throughput.test_estimate import LLAMA
 
+from kvroom.errors import UsageError
 from kvroom.throughput.estimate import Load, estimate, scale_of
 from kvroom.throughput.scale import Scale
 
@@ -29,3 +30,8 @@ def test_the_load_that_was_measured_is_told_as_it_was() -> None:
     eight, many = estimate(LLAMA, load, (8, 64), scale=scale).rows
     assert eight.tpot == pytest.approx(2 * plain[0].tpot, rel=0.01)
     assert many.tpot / plain[1].tpot < 2
+
+
+def test_a_measured_load_that_the_server_does_not_take_is_refused() -> None:
+    with pytest.raises(UsageError, match="longer than max_model_len"):
+        scale_of(LLAMA, Load(999_999_999, 128), 1, 0.012)

@@ -138,11 +138,7 @@ def estimate(
     assert layout is not None
     assert pool is not None
     held = load.prompt + load.answer
-    if held > settings.max_model_len:
-        raise UsageError(
-            f"A request of {held:,} tokens is longer than max_model_len ({settings.max_model_len:,}).",
-            "Lower --input-len or --output-len, or raise --max-model-len.",
-        )
+    _check_length(load, settings.max_model_len)
     ratio = (
         layout.request_blocks(settings.max_model_len) / max(layout.request_blocks(held), 1) if layout.groups else 1.0
     )
@@ -166,6 +162,14 @@ def estimate(
         engine.scale,
         fitted(),
     )
+
+
+def _check_length(load: Load, longest: int) -> None:
+    if load.prompt + load.answer > longest:
+        raise UsageError(
+            f"A request of {load.prompt + load.answer:,} tokens is longer than max_model_len ({longest:,}).",
+            "Lower --input-len or --output-len (input and output of --measured), or raise --max-model-len.",
+        )
 
 
 def _row(engine: Engine, load: Load, concurrency: int) -> Row:
@@ -238,6 +242,8 @@ def steady(engine: Engine, load: Load, concurrency: int) -> tuple[float, float, 
 def scale_of(prediction: Prediction, load: Load, concurrency: int, tpot: float) -> Scale:
     """What a measured run of ``load`` on this very machine says of all others."""
     engine = engine_of(prediction)
+    assert prediction.settings is not None
+    _check_length(load, prediction.settings.max_model_len)
     found = engine.closed(load, concurrency)
     factor = tpot / found.tpot if found.tpot else 1.0
     for _ in range(4):  # longer steps let more requests meet, so that one division is not enough
