@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 
 from kvroom.devices.catalogue import find_device
-from kvroom.devices.names import parse_gpu, parse_memory
+from kvroom.devices.names import parse_gpu
 from kvroom.errors import DeviceError, KvroomError, UnknownModel, UsageError
 from kvroom.launches.launch import Found, Launch, Unanswered, Unread
 from kvroom.launches.read import read_command, read_words
 from kvroom.plans.make import plan_tokens
 from kvroom.plans.plan import Plan
 from kvroom.plans.request import Request, checked_env
-from kvroom.units import GIB
 from kvroom.vllm.releases import parse_release
 
 Item = Plan | Unanswered | Unread
@@ -88,9 +87,7 @@ def check_found(
 def _check_request(request: Request) -> None:
     """Raise KvroomError for a card or release that nobody knows, before every launch is said to lack it."""
     if request.gpu is not None:
-        find_device(
-            parse_gpu(request.gpu)[0], parse_memory(request.gpu_memory, least=GIB) if request.gpu_memory else None
-        )
+        find_device(parse_gpu(request.gpu)[0], request.card_bytes)
     if request.vllm is not None:
         parse_release(request.vllm)
 

@@ -22,7 +22,7 @@ from kvroom.plans.plan import Plan
 from kvroom.plans.release import choose_release
 from kvroom.plans.request import Request, checked_env
 from kvroom.redaction import UNSEEN
-from kvroom.units import GIB, show_bytes
+from kvroom.units import show_bytes
 from kvroom.vllm.args import EngineArgs
 from kvroom.vllm.config_file import LONGEST
 from kvroom.vllm.parse import parse_serve_args
@@ -224,7 +224,7 @@ def _gpus(request: Request, world: int, count_hint: int | None) -> tuple[Machine
 
         return local_machine(), ()
     name, count = parse_gpu(request.gpu)
-    device = find_device(name, parse_memory(request.gpu_memory, least=GIB) if request.gpu_memory else None)
+    device = find_device(name, request.card_bytes)
     notes: tuple[str, ...] = (device.note,) if device.note else ()
     if count > 1:
         return Machine(device, count), notes

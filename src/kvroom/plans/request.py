@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from kvroom.devices.names import parse_memory
 from kvroom.errors import UsageError
+from kvroom.units import GIB
 from kvroom.vllm.backends.question import PACKAGES
 
 ENTRIES = ("total", "weights", "activation", "other", "cuda_graphs", "available")
@@ -31,6 +33,11 @@ class Request:
     """Packages that the build of vLLM lacks, of ``PACKAGES``."""
     learned: bool = False
     """Whether what logs of such a machine taught is used, where nothing is given as measured."""
+
+    @property
+    def card_bytes(self) -> int | None:
+        """``gpu_memory`` in bytes, None where it was not given; UsageError for less than 1 GiB."""
+        return parse_memory(self.gpu_memory, least=GIB) if self.gpu_memory else None
 
     def __post_init__(self) -> None:
         """Check the types, which a caller from Python may have wrong, and that nothing is empty."""
